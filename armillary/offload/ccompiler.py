@@ -47,7 +47,9 @@ def generate(function: Function) -> SourceModule:
     """Loops over elements. Raises UnsupportedError for a call that has no loops in C."""
     symbol = str(function.get_attr("global_symbol"))
     plain = Function(function.params, function.body)
-    module = infer_type.bind()(legalize.bind(target="c")(infer_type.bind()(IRModule.from_expr(plain))))
+    module = infer_type.bind()(IRModule.from_expr(plain))
+    for name in ("FTVMLegalize", ""):  # rules of scripts, then what has no loops of its own
+        module = infer_type.bind()(legalize.bind(legalize_map_attr_name=name, target="c")(module))
     main = module["main"]
     assert isinstance(main, Function), "as given"
     constants = [expr for expr in post_order(main.body) if isinstance(expr, Constant)]

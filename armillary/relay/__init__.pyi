@@ -658,8 +658,8 @@ class _Annotation:
         """What quantising to whole steps would leave of a value."""
 
     @staticmethod
-    def stop_fusion(data: _Expr) -> _Expr:
-        """The expression itself: marks for what is recomputed, or fused, decide nothing about its value."""
+    def stop_fusion(data: _Operand) -> _Call:
+        """The value, which is not computed in the kernel of its readers."""
 
 
 annotation: _Annotation

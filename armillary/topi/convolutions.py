@@ -35,7 +35,8 @@ _TRANSPOSED = {
 }
 
 
-def _per_axis(value: Numbers, rank: int) -> tuple[int, ...]:
+def per_axis(value: Numbers, rank: int) -> tuple[int, ...]:
+    """One number for each of `rank` axes, from such numbers or one for all."""
     values = (value,) if isinstance(value, int) else get_const_tuple(value)
     return tuple(values) * rank if len(values) == 1 else tuple(values)
 
@@ -53,11 +54,11 @@ def convolution(
     groups: int = 1,
 ) -> Tensor:
     """A convolution of any layout; its padding may be "SAME" or "VALID"."""
-    shape, steps = get_const_tuple(kernel.shape), _per_axis(dilation, rank)
+    shape, steps = get_const_tuple(kernel.shape), per_axis(dilation, rank)
     size = tuple(shape[kernel_layout.index(axis)] for axis in _SPATIAL[rank])
     span = [(k - 1) * d + 1 for k, d in zip(size, steps, strict=True)]
     named = {
-        "strides": _per_axis(strides, rank),
+        "strides": per_axis(strides, rank),
         "padding": get_pad_tuple_generic(padding, span),
         "dilation": steps,
         "groups": groups,
@@ -138,9 +139,9 @@ def _transposed(name: str, grouped: bool) -> Function:
         shape = get_const_tuple(kernel.shape)
         size = shape[2:]
         named = {
-            "strides": _per_axis(strides, rank),
+            "strides": per_axis(strides, rank),
             "padding": get_pad_tuple_generic(padding, size),
-            "output_padding": _per_axis(output_padding, rank),
+            "output_padding": per_axis(output_padding, rank),
             "groups": groups,
             "channels": shape[1] * groups,
             "kernel_size": size,

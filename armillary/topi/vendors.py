@@ -12,7 +12,7 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
-from armillary.topi import arm_int8, block_rows, padding, utils
+from armillary.topi import arm_int8, block_rows, padding, utils, workloads
 from armillary.topi.operators import function_named
 from armillary.topi.schedules import arm_injective, from_existing, schedule
 
@@ -60,6 +60,13 @@ _OLD_NAMES = {
     "compute_depthwise_conv2d_nhwc": "depthwise_conv2d_nhwc",
     "conv2d_NCHWc": "conv2d_NCHWc",
 }
+_FILES_BESIDE: dict[str, dict[str, object]] = {  # files, some with the name of a function, which stands in the package
+    "nn.conv2d": {"Workload": workloads.Workload, "_get_workload": workloads.conv2d_workload},
+    "nn.depthwise_conv2d": {"Workload": workloads.Workload, "_get_workload": workloads.depthwise_workload},
+    "x86.conv2d_avx_common": {"_fallback_schedule": workloads.vector_knobs},
+    "x86.depthwise_conv2d": {"_fallback_schedule": workloads.vector_knobs},
+    "generic.conv2d": {"fallback_schedule_cpu_common_int8": workloads.byte_knobs},
+}
 _PLACES = ("armillary.topi.nn", "armillary.topi", "armillary.topi.image", "armillary.topi.vision")
 
 
@@ -93,6 +100,9 @@ def namespaces() -> dict[str, types.ModuleType]:
     sys.modules[f"{__package__}.nn.utils"] = padding
     sys.modules[f"{__package__}.x86.utils"] = result["x86"].utils = utils  # type: ignore[attr-defined]
     sys.modules[f"{__package__}.arm_cpu.conv2d_int8"] = arm_int8
+    for name, functions in _FILES_BESIDE.items():
+        vars(_namespace(name)).update(functions)
+    result["generic"].conv2d = sys.modules[f"{__package__}.generic.conv2d"]  # type: ignore[attr-defined]
     sys.modules[f"{__package__}.sparse.utils"] = result["sparse"].utils = block_rows  # type: ignore[attr-defined]
     result["x86"].__path__ = result["arm_cpu"].__path__ = result["generic"].__path__ = result["sparse"].__path__ = []
     setattr(importlib.import_module("armillary.topi.nn"), "utils", padding)  # noqa: B010  (mypy allows no assignment)

@@ -156,9 +156,11 @@ def test_a_compute_and_a_schedule_share_the_configuration() -> None:
     assert seen[1:] == [(-1, 8), (-1, 16)]
 
 
-def test_get_config_outside_a_template_is_refused() -> None:
-    with pytest.raises(TuningError, match="no template is running"):
-        autotvm.get_config()
+def test_get_config_outside_a_template_is_one_to_fall_back_on() -> None:
+    config = autotvm.get_config()
+    config.define_split("tile", 49, num_outputs=2)
+    config.fallback_split("tile", [-1, 8])  # type: ignore[attr-defined]
+    assert config.is_fallback and config["tile"].size == [7, 7]
 
 
 def test_a_template_says_what_a_knob_is_otherwise() -> None:

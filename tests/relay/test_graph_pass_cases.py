@@ -46,6 +46,7 @@ OPTIONS = {
     "pad-units": {"target": AVX},
     "round-operands": {"target": AMX},
     "fuse-pool": {"target": AVX},
+    "split-args": {"max_function_args": 3},
     "transpose-as-shuffle": {"target": AVX},
     "widen-small-floats": {"target": AMX},
     "winograd-conv2d": {"target": AVX},

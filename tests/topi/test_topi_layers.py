@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from armillary.topi.generic.conv2d import fallback_schedule_cpu_common_int8
+from armillary.topi.nn.conv2d import _get_workload
+from armillary.topi.nn.depthwise_conv2d import _get_workload as of_depthwise
+from armillary.topi.x86.conv2d_avx_common import _fallback_schedule
 
 import armillary
-from armillary import nd, te, topi
+from armillary import autotvm, nd, te, topi
 from armillary.contrib import mkl, sparse
 from armillary.errors import TargetError, TypeMismatch
+from armillary.target import Target
 from armillary.testing import check_numerical_grads
 
 _RNG = np.random.default_rng(5)
@@ -181,3 +186,20 @@ def test_products_of_matrices_have_batches_that_broadcast(
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
     with pytest.raises(TypeMismatch, match=r"the batches \(3,\) and \(4,\) do not broadcast"):
         topi.nn.matmul(te.placeholder((3, 2, 2)), te.placeholder((4, 2, 2)))
+
+
+def test_workloads_of_convolutions_give_tiles_that_divide_them() -> None:
+    data, kernel = te.placeholder((1, 64, 56, 58)), te.placeholder((96, 64, 3, 3))
+    workload = _get_workload(data, kernel, (2, 1), (1, 1), 2, "float32")
+    assert (workload.in_filter, workload.groups, workload.out_filter, workload.padt) == (64, 1, 96, 1)
+    assert (workload.stride_h, workload.dilation_w, workload.out_width) == (2, 2, 56)
+    with Target("llvm -mcpu=haswell"):  # vectors of eight lanes, sixteen registers
+        _fallback_schedule(config := autotvm.get_config(), workload)
+    assert [config[f"tile_{axis}"].size for axis in ("oc", "ic", "ow")] == [[12, 8], [8, 8], [4, 14]]
+    fallback_schedule_cpu_common_int8(config := autotvm.get_config(), workload, 16, 4)
+    assert config["tile_oc"].size == [6, 16] and config["tile_ic"].size == [4, 16]
+    with pytest.raises(TypeMismatch, match="pad the channels"):
+        fallback_schedule_cpu_common_int8(config, workload, 36, 4)
+    deep = of_depthwise(te.placeholder((1, 8, 8, 6)), te.placeholder((3, 3, 6, 2)), 1, "SAME", 1, "float32", "NHWC")
+    assert (deep.in_filter, deep.out_filter, deep.padl, deep.out_width) == (6, 12, 1, 8)
+    assert callable(topi.nn.conv2d)  # what the import of a module of that name has not replaced

@@ -97,7 +97,7 @@ class ConfigSpace:
     def define_split(self, name: str, axis: object, policy: str = "factors", **options: Any) -> list[VirtualAxis]:
         """A knob that splits an axis; options num_outputs, max_factor, filter, no_tail, candidate (Any: theirs)."""
         whole = self.axis(axis)
-        self.products.setdefault(name, whole.length)
+        self.products[name] = whole.length
         return self._add(name, lambda: split_space(whole, policy, **options))
 
     @boundary("define_reorder", arguments=True)

@@ -44,11 +44,9 @@ _CONFIG: contextvars.ContextVar[ConfigSpace | None] = contextvars.ContextVar("co
 
 
 def get_config() -> ConfigSpace:
-    """The configuration that the running template is to use, or the space it is to define."""
+    """The configuration that the running template is to use, or the space it is to define; else one to fall back on."""
     result = _CONFIG.get()
-    if result is None:
-        raise TuningError("get_config() is for templates: no template is running", hint="@autotvm.template(name)")
-    return result
+    return FallbackConfigEntity() if result is None else result
 
 
 @contextmanager

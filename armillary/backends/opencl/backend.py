@@ -20,6 +20,7 @@ from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv
 from armillary.base.lazy import deferred
 from armillary.codegen.opencl.program import shared_program
 from armillary.relay.transform.check_choices import check_choices
+from armillary.relay.transform.fusion.split_args import split_args
 from armillary.relay.transform.layout.use_layouts import use_layouts
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
@@ -56,6 +57,7 @@ def _layouts(target: Target) -> Sequence[Pass]:
         infer_type.bind(),  # calls with records have their choices
         # Channels are in blocks of four, or each convolution has its algorithm.
         (block_channels if has_textures(target) else opencl_winograd_conv2d).bind(),
+        split_args.bind(max_function_args=target.max_function_args),
     ]
 
 

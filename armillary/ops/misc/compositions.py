@@ -249,7 +249,6 @@ FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     "dft": dft,
     "stft": stft,
     "annotation.checkpoint": same,
-    "annotation.stop_fusion": same,
     "nn.avg_pool2d_grad": avg_pool2d_grad,
     "nn.conv2d_backward_weight": conv2d_backward_weight,
     "nn.cross_entropy": cross_entropy,

@@ -30,6 +30,7 @@ class Fact(enum.Enum):
     ORDER_ONLY = enum.auto()  # the value follows from the order of the data's elements
     DEQUANTIZES = enum.auto()  # (the data minus a number) times the second input
     ANY_VALUE = enum.auto()  # the data may be a tuple or a function; the result is what it is
+    ENDS_KERNEL = enum.auto()  # its input, which is not computed in the kernel of its readers
     BINDS = enum.auto()  # its input becomes the value of the size in its attributes
     COMPARES = enum.auto()  # it computes nothing: a run compares the extents in its attributes
     RUNS_AFTER = enum.auto()  # the second input, computed once the first has been

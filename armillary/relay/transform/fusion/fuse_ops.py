@@ -22,8 +22,9 @@ from functools import partial
 
 from armillary.ir import IRModule
 from armillary.relay.expr import LARGEST_SPLAT, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from armillary.relay.op import Op
-from armillary.relay.transform._rules import on_functions
+from armillary.relay.op import Op, has
+from armillary.relay.op.facts import Fact
+from armillary.relay.transform._rules import on_functions, rewrite_module
 from armillary.relay.transform.fusion._fusion_groups import assigned, build_nodes, group
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order, scopes
 from armillary.transform import PassContext, define_pass, register_config_option
@@ -42,7 +43,15 @@ def fuse_ops(module: IRModule, *, fuse_opt_level: int = -1) -> IRModule:
     level = context.opt_level if fuse_opt_level < 0 else fuse_opt_level
     depth = min(context.get(MAX_DEPTH), DEEPEST) if level > 0 else 1
     inside = LARGEST_SPLAT if context.get(LINK_PARAMS) else 1
+    module = rewrite_module(module, _stop_at_fields)
     return on_functions(module, partial(_fuse, max_depth=depth if level > 0 else 0, inside=inside))
+
+
+def _stop_at_fields(expr: Expr) -> Expr | None:
+    """stop_fusion((a, b))  ->  (stop_fusion(a), stop_fusion(b))"""
+    if not has(expr, Fact.ENDS_KERNEL) or not isinstance(expr, Call) or not isinstance(expr.args[0], Tuple):
+        return None
+    return Tuple(tuple(Call(expr.op, (field,), None) for field in expr.args[0].fields))
 
 
 def _fuse(function: Function, max_depth: int, inside: int) -> Expr | None:
@@ -70,7 +79,9 @@ class _Builder:
     def run(self, order: list[Expr]) -> Expr:
         for expr in order:
             found = self.group_of.get(id(expr))
-            if found is None:
+            if has(expr, Fact.ENDS_KERNEL) and isinstance(expr, Call):
+                self.memo[id(expr)] = self._get(expr.args[0])
+            elif found is None:
                 self.memo[id(expr)] = copy_type(map_children(expr, self._get), expr)
             elif found[-1] is expr:
                 self.memo[id(expr)] = self._kernel(found)

@@ -5,7 +5,7 @@ where their inputs already are in it (FOLLOW), and the sensitive ones stay as th
 cast to a type once; operators without floats are untouched, as are contractions of bytes dequantised, which a build
 computes in integers (fake-quantization-to-integer); branches, lets and calls of functions see the old types.
 `missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
-Sums of bfloat16, which has 8 bits for a number, are float32; a cast stands behind them.
+Sums of 16-bit floats are float32 in the kernels of a build, whatever `out_dtype` says (widen-small-floats).
 The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
 `conversions` maps an operator to (category, accumulation dtype, output dtype) and goes before the tables.
 What a build makes of the mixed type: widen-small-floats (arithmetic in float32, 16-bit weights), round-operands
@@ -44,7 +44,7 @@ from armillary.relay.walk import map_children, not_primitive, post_order
 from armillary.transform import PassContext, define_pass, register_config_option
 
 _RULE = "FTVMMixedPrecisionConversionType"
-_MIXED = ("float16", "bfloat16")
+_MIXED = ("float16", "bfloat16", "float64")
 Conversion = tuple[int, str, str]
 KEEP_OUTPUT = register_config_option(
     "relay.ToMixedPrecision.keep_orig_output_dtype", bool, False, "cast the results of to-mixed-precision back"
@@ -184,7 +184,7 @@ class _Converter:
         if found is None:
             self._report(op.name)
             found = Precision.NEVER
-        return found, "float32" if self.mixed == "bfloat16" else self.mixed, self.mixed
+        return found, self.mixed, self.mixed
 
     def _report(self, name: str) -> None:
         message = f"to-mixed-precision: operator {name} has no category"
