@@ -24,13 +24,14 @@ from armillary.tir.extents import to_expr
 _NUMBERS = frozenset({IntImm, FloatImm})
 EVERY_CACHE = 3  # the locality of a prefetch that says none
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 Value: TypeAlias = ExprLike  # what user code may pass for an expression
 Operation: TypeAlias = Callable[[Value, Value], Expr]
 Number: TypeAlias = int | float | np.generic
 
 
 def const(value: Value, dtype: str | None = None) -> Expr:
-    """An immediate; the dtype defaults to numpy's of the value, else bool, int32 (int64 when needed) or float32.
+    """An immediate; the dtype defaults to numpy's of the value, else bool, int32 or float32 (64 bits beyond).
 
     Raises TypeMismatch for what is no number, NaN or infinity as an integer, and integers beyond 64 bits.
     """
@@ -44,7 +45,7 @@ def const(value: Value, dtype: str | None = None) -> Expr:
         elif isinstance(value, int):
             dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
         else:
-            dtype = "float32"
+            dtype = "float32" if abs(value) <= _FLOAT32_MAX or not math.isfinite(value) else "float64"
     kind = DType(dtype)
     if kind.lanes > 1:
         return E.Broadcast(const(value, kind.element), kind.lanes)

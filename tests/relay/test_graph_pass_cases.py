@@ -40,6 +40,7 @@ OPTIONS = {
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
     "change-batch": {"data": {"x": 0}, "batch_size": 8},
     "flexible-shape-dispatch": {"buckets": [2, 4]},
+    "inline-compiler-functions-bound-to": {"global_vars": ["f"]},
     "narrow-weights": {"target": AVX, "smallest": 4},
     "pack-low-bit": {"target": AVX},
     "pad-channels": {"target": AVX},
