@@ -21,6 +21,8 @@ BOARDS: dict[str, str] = {
     "rasp3b": "-model=bcm2837 -mtriple=armv7l-linux-gnueabihf -mattr=+neon",
     "rasp4b": "-model=bcm2711 -mtriple=armv8l-linux-gnueabihf -mattr=+neon -mcpu=cortex-a72",
     "rasp4b64": "-model=bcm2711 -mtriple=aarch64-linux-gnu -mattr=+neon -mcpu=cortex-a72",
+    "rasp5b64": "-model=bcm2712 -mtriple=aarch64-linux-gnu -mattr=+neon -mcpu=cortex-a76",
+    "rk3588": "-model=rk3588 -mtriple=aarch64-linux-gnu -mattr=+neon -mcpu=cortex-a76",
     "rk3399": "-model=rk3399 -mtriple=aarch64-linux-gnu -mattr=+neon",
     "pynq": "-model=pynq -mtriple=armv7a-linux-eabi -mattr=+neon",
     "ultra96": "-model=ultra96 -mtriple=aarch64-linux-gnu -mattr=+neon",

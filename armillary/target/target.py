@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from armillary.base.json_types import JsonObject
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
+from armillary.target.boards import BOARDS
 from armillary.target.features import TargetFeatures
 from armillary.target.kind import HOSTED_DEFAULTS, UNHEEDED, Attribute, TargetKind
 from armillary.target.kinds import KINDS
@@ -317,7 +318,8 @@ def as_target(value: object) -> Target:  # str, dict, Target
 def _device_and_host(text: str) -> tuple[str, str | None]:
     """The two targets of a list; a text with a comma inside one target, as in -mattr=+a,+b, is that target."""
     parts = [part.strip() for part in text.split(",")]
-    if any(part.split()[:1] not in [[kind] for kind in Target.list_kinds()] for part in parts):
+    heads = {*Target.list_kinds(), *BOARDS}
+    if any(not part or part.split()[0] not in heads for part in parts):
         return text, None
     hosts = [part for part in parts if Target(part).kind.family == "cpu"]
     devices = [part for part in parts if part not in hosts]

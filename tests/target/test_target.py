@@ -18,7 +18,7 @@ from armillary.target import Target, adreno, arm_cpu, cpu_model, host, mali
 from armillary.target.boards import BOARDS
 from armillary.target.cpu import _native_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.grammar import find_kind
-from armillary.target.target import check_attributes, warn_of_attributes
+from armillary.target.target import check_attributes, target_with_host, warn_of_attributes
 
 
 @pytest.mark.parametrize(
@@ -375,6 +375,9 @@ def test_target_has_a_json_form():
 def test_boards_are_targets_by_their_names_alone() -> None:
     assert Target("rasp4b64") == arm_cpu("rasp4b64")
     assert Target("rasp4b64 -mcpu=cortex-a76").mcpu == "cortex-a76"
+    assert Target("rk3588").mcpu == Target("rasp5b64").mcpu == "cortex-a76"
+    listed = target_with_host("opencl -device=mali, rk3588")
+    assert listed.kind.name == "opencl" and listed.host == Target("rk3588")
     assert Target("native") == Target("llvm -mcpu=native")
 
 
