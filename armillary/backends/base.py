@@ -21,6 +21,7 @@ from armillary.transform import Pass
 
 if TYPE_CHECKING:
     from armillary.artifact import FunctionRow
+    from armillary.backends.candidate import Candidate
     from armillary.codegen.build import CompiledModule
     from armillary.codegen.workers.cache import Cache
     from armillary.tir.stmt import PrimFunc
@@ -63,6 +64,11 @@ class Build(Protocol):
     ) -> CompiledModule: ...
 
 
+def no_candidates(op: str) -> Sequence[Candidate]:
+    """What a family without manifests of algorithms declares for an operator."""
+    return ()
+
+
 def nothing_needed(target: Target) -> Sequence[str]:
     """What code asks of a processor, for families whose code runs on any."""
     return ()
@@ -88,6 +94,7 @@ class Backend:
     emit: Callable[[Sequence[DeviceCode], Target], CompiledModule]  # sources without objects
     build: Build
     passes: GraphPasses = GraphPasses()
+    candidates: Callable[[str], Sequence[Candidate]] = no_candidates  # of an operator, those that manifests declare
     kernel_function: Callable[[Function, Target], Function] = as_it_is  # a kernel, in the form that is lowered
     device: str = ""  # the kind of device that kernels run on, which are sources then; "": machine code of the host
     alignment: int = 64  # bytes, of tensors that share an arena

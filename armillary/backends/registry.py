@@ -1,30 +1,30 @@
-"""Which algorithm and schedule an anchor operator gets on a target.
+"""Which schedule an anchor operator gets on a target: the code of candidates.
 
-In: the anchor call of a fused function (operator, attrs, input types) and the target. Out: the best `Implementation`
-whose `when` has no objection. An implementation may replace the operator's TE compute and schedules the fused result.
-Invariant: for every operator kind and target family there is a default (`default_schedule`), so the choice
-never fails. To add one: a schedule with `@implement(...)` in a folder of the back end (`Backend.algorithms`).
+In: the anchor call of a fused function (operator, attrs, input types) and the target. Out: the `Implementation` of the
+candidate that is selected for it (backends/candidate.py). An implementation may replace the operator's TE compute and
+schedules the fused result. Invariant: for every operator kind and target family there is a default
+(`default_schedule`), so the selection never fails. To add one: a schedule with `@implement(...)` in a folder of the
+back end (`Backend.algorithms`).
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
-from typing import Literal
 
 from armillary import te
 from armillary.backends.base import Backend, backend_of
+from armillary.backends.candidate import Candidate, in_order, select
 from armillary.backends.explanation import Explanation
-from armillary.backends.workload import Reason, Workload
+from armillary.backends.workload import Workload
 from armillary.base.aliases import AnyFunction
 from armillary.errors import InternalError
 from armillary.relay.op import COMPUTE, STRATEGY
 from armillary.relay.types import tensor_fields
-from armillary.target.choice import stored_choice
 from armillary.te.schedule import AutoInlineInjective
 from armillary.tir.stmt import PrimFunc
 
@@ -47,55 +47,40 @@ class Fused:
 
 # A script's own rule makes another schedule; one whose loops are written gives them, and the stages are left alone.
 ScheduleRule = Callable[[te.Schedule, Fused], te.Schedule | PrimFunc | None]
-ExplainRule = Callable[[Workload], Explanation]
-Sizes = Literal["fixed", "named", "any"]  # tensors that an implementation is for: without named sizes, with, or both
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute an operator on a family of targets. Higher priority is asked first."""
+    """A candidate with its code: the schedule of a fused function, and tensors where they are not the operator's."""
 
-    name: str
-    op: str
-    family: str
+    candidate: Candidate
     schedule: ScheduleRule
     compute: ComputeRule | None = None
-    when: Callable[[Workload], Reason] = lambda workload: None
-    priority: int = 10
-    explain: ExplainRule | None = None
-    algorithm: str = ""  # as choices name it (target/choice.py)
-    sizes: Sizes = "fixed"
+
+    @property
+    def name(self) -> str:
+        """What the candidate is called."""
+        return self.candidate.name
 
 
-_FIXED = "its tiles are made for fixed sizes"
-_ROWS: dict[tuple[str, str], list[Implementation]] = {}
+_DECLARED: dict[tuple[str, str], list[Candidate]] = {}  # family, operator -> candidates that no manifest has
+_CODE: dict[tuple[str, str], tuple[ScheduleRule, ComputeRule | None]] = {}  # family, name of a candidate
 DEFAULTS: dict[str, ScheduleRule] = {}  # family -> schedule for any fused function
 
 
 def implement(
-    op: str | Mapping[str, str],
-    *,
-    family: str,
-    name: str = "",
-    when: Callable[[Workload], Reason] = lambda workload: None,
-    compute: ComputeRule | None = None,
-    priority: int = 10,
-    explain: ExplainRule | None = None,
-    algorithm: str = "",
-    sizes: Sizes = "fixed",
+    *candidates: Candidate | str, family: str, compute: ComputeRule | None = None
 ) -> Callable[[ScheduleRule], ScheduleRule]:
-    """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
-
-    `op` is the operator's name, or those of a kernel of several contractions with " + " between, the anchor last; or a
-    name of the row for each of several operators.
-    `when` gives None, or why this is not the way: a text for explanations, "" where nobody would ask.
-    """
+    """Decorator: attach a schedule (and perhaps a compute) to candidates of a family: those of manifests by name, those
+    that have nothing to choose as they are declared here."""
 
     def register(rule: ScheduleRule) -> ScheduleRule:
-        for key, row in ({op: name or rule.__name__} if isinstance(op, str) else op).items():
-            rows = _ROWS.setdefault((family, key), [])
-            rows.append(Implementation(row, key, family, rule, compute, when, priority, explain, algorithm, sizes))
-            rows.sort(key=lambda r: -r.priority)
+        for candidate in candidates:
+            name = candidate if isinstance(candidate, str) else candidate.name
+            if not isinstance(candidate, str):
+                _DECLARED.setdefault((family, candidate.op), []).append(candidate)
+            if _CODE.setdefault((family, name), (rule, compute)) != (rule, compute):
+                raise InternalError(f"two schedules for {name} of {family}")
         return rule
 
     return register
@@ -113,27 +98,24 @@ def default_schedule(family: str) -> Callable[[ScheduleRule], ScheduleRule]:
     return register
 
 
-def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
-    """The implementation for a workload, and why those of higher priority were passed over.
+def candidates_of(backend: Backend, op: str) -> tuple[Candidate, ...]:
+    """All candidates of an operator on a family, in the order in which they are asked."""
+    _load(backend)
+    return in_order((*backend.candidates(op), *_DECLARED.get((backend.family, op), ())))
 
-    Where sizes have names, what takes them is chosen by their typical values.
-    """
-    family = workload.target.kind.family
-    _load(backend_of(workload.target))
+
+def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
+    """The implementation for a workload, and why those that are asked before it were passed over."""
+    backend = backend_of(workload.target)
     if workload.op.is_scripted_for(workload.target):
         return scripted(workload), ()
-    if any(ty.dtype.is_custom for given in workload.types for ty in tensor_fields(given)):
-        return Implementation("plain loops", workload.name, family, _plain), ("a data type of a script's own",)
-    reasons: list[str] = []
-    is_sized, workload = workload.is_sized, workload.typical
-    for row in _named(_ROWS.get((family, workload.name), ()), workload):
-        is_for_it = row.sizes in ("any", "named" if is_sized else "fixed")
-        reason = row.when(workload) if is_for_it else _FIXED if is_sized else ""
-        if reason is None:
-            return row, tuple(reasons)
-        if reason:
-            reasons.append(f"{row.name}: {reason}")
-    return Implementation("default", workload.name, family, DEFAULTS[family]), tuple(reasons)
+    if any(ty.dtype.is_custom for ty in workload.types for ty in tensor_fields(ty)):
+        return Implementation(Candidate(workload.name, "plain loops"), _plain), ("a data type of a script's own",)
+    candidate, rejections = select(candidates_of(backend, workload.name), workload)
+    reasons = tuple(f"{rejection.name}: {rejection.reason}" for rejection in rejections)
+    if candidate is None:
+        return Implementation(Candidate(workload.name, "default"), DEFAULTS[backend.family]), reasons
+    return Implementation(candidate, *_CODE[backend.family, candidate.name]), reasons
 
 
 def _plain(schedule: te.Schedule, fused: Fused) -> None:
@@ -163,28 +145,19 @@ def scripted(workload: Workload) -> Implementation:
     def scheduled(made: te.Schedule, fused: Fused) -> te.Schedule | PrimFunc | None:
         return default(made, fused) if schedule is None else schedule(attrs, list(fused.outputs), target)
 
-    return Implementation(name, op.name, target.kind.family, scheduled, computed)
-
-
-def _named(rows: Sequence[Implementation], workload: Workload) -> Sequence[Implementation]:
-    """The rows of the algorithm that the call's choice names; all of them if it names none of theirs."""
-    if not any(row.algorithm for row in rows):
-        return rows
-    name = stored_choice(workload).algorithm
-    return [row for row in rows if row.algorithm == name] or rows if name else rows
+    return Implementation(Candidate(op.name, name), scheduled, computed)
 
 
 def is_implemented(workload: Workload) -> bool:
     """Whether some schedule is made for its operators together."""
-    _load(backend_of(workload.target))
-    return (workload.target.kind.family, workload.name) in _ROWS
+    return bool(candidates_of(backend_of(workload.target), workload.name))
 
 
 def explain(workload: Workload) -> Explanation:
     """Which implementation a workload gets, with what tile, and why; the same choice as `choose`."""
-    row, objections = choose(workload)
-    name = "generic loops" if row.name == "default" else row.name.replace("_", " ")
-    message = row.explain(workload) if row.explain is not None else Explanation(name)
+    implementation, objections = choose(workload)
+    is_default = implementation.name == "default"
+    message = Explanation("generic loops") if is_default else implementation.candidate.explain(workload)
     return replace(message, objections=tuple(dict.fromkeys((*message.objections, *objections))))
 
 

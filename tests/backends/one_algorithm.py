@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary import te
-from armillary.backends.cpu.manifest import Candidate, Manifest, TunedOperator
+from armillary.backends.candidate import Candidate
+from armillary.backends.cpu.manifest import Manifest, TunedOperator
 from armillary.backends.cpu.space import Algorithm, Config, Weighed, chosen
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
@@ -95,7 +96,7 @@ ALGORITHM = Algorithm(
 )
 
 
-@implement("cpu.sample_pointwise", family="cpu", name="sample_pointwise", algorithm=ALGORITHM.name)
+@implement("sample_pointwise", family="cpu")
 def schedule_pointwise(schedule: te.Schedule, fused: Fused) -> None:
     """Pixels in groups of as many as the choice says."""
     AutoInlineInjective(schedule)

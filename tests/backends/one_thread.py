@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from armillary import te
 from armillary.artifact import Descriptor
 from armillary.backends.base import Backend, GraphPasses, register_backend
+from armillary.backends.candidate import Candidate
 from armillary.backends.registry import Fused, default_schedule, implement
 from armillary.backends.workload import Workload
 from armillary.base.files import scratch_folder
@@ -49,7 +50,7 @@ def is_other_layout(workload: Workload) -> str | None:
     return None if layout == "NHWC" else f"it sums over channels that lie together, the data is in {layout}"
 
 
-@implement("nn.conv2d", family=FAMILY, name="taps_outside", when=is_other_layout)
+@implement(Candidate("nn.conv2d", "taps_outside", is_other_layout), family=FAMILY)
 def taps_outside(schedule: te.Schedule, fused: Fused) -> None:
     """Taps and input channels are the outer loops of a pixel's sums; output channels, which lie together, the inner."""
     AutoInlineInjective(schedule)

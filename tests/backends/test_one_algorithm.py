@@ -39,7 +39,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     OPS.pop("cpu.sample_pointwise")
     PASSES.pop("sample-pointwise")
-    registry._ROWS.pop(("cpu", "cpu.sample_pointwise"))
+    registry._CODE.pop(("cpu", "sample_pointwise"))
 
 
 def build(*disabled: str) -> tuple[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from armillary import relay
 from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
-from armillary.backends.cpu.select import CANDIDATES, decided
+from armillary.backends.cpu.select import candidates_of, decided
 from armillary.backends.registry import choose
 from armillary.backends.workload import Workload
 from armillary.contrib import graph_executor
@@ -96,8 +96,8 @@ def check(function: Function, where: Target) -> None:
     workload = workload_of(seen, seen_anchor, where)
     assert decided(workload) == written, "what the schedule reads is what the pass wrote"
     row, _ = choose(workload)
-    assert row.algorithm == written.algorithm
-    assert [c.row for c in CANDIDATES[workload.op.name] if c.row == row.name], "the registry and select.py name it"
+    assert row.candidate in candidates_of(workload.op.name), "the schedule is that of the candidate"
+    assert row.candidate.algorithm is not None and row.candidate.algorithm.name == written.algorithm
     message = explain_function(function, where)
     knobs = dict(written.config)
     tall = f"x{knobs['lines']}" if knobs["lines"] > 1 else ""

@@ -102,9 +102,9 @@ def blocks_of(own: tuple[int, int], channels: tuple[int, int], lanes: int, *, is
 def direct_points(workload: Workload) -> tuple[int, list[Point]]:
     """The outputs of a row, and the register tiles of the kernel that computes a workload without transforms."""
     implementation, _ = choose(workload)
-    if implementation.algorithm == TILES.name:
+    if implementation.candidate.algorithm is TILES:
         return _panels(workload)
-    if implementation.algorithm == conv2d_tiles.TILES:
+    if implementation.candidate.algorithm is conv2d_tiles.TILES:
         width = workload.result.static[3]
         blocks = [(conv2d_tiles.tile_of_block(block), cycles) for block, cycles in conv2d_tiles.blocks_of(workload)]
         return width, [Point(0, 0, tile, cycles, width, by_tiles=True) for tile, cycles in blocks]

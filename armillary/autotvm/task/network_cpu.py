@@ -148,7 +148,7 @@ class AlgorithmTemplate(CpuTemplate):
             assert anchor is not None, "a task has one call"
             workload = workload_of(function, anchor, where)
             implementation, _ = choose(workload)
-            if implementation.algorithm != algorithm.name:
+            if implementation.candidate.algorithm is not algorithm:
                 message = f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune"
                 raise TuningError(message)
             own = algorithm.default(workload, cpu, ())

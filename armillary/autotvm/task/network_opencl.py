@@ -13,8 +13,9 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, register_template
+from armillary.backends.opencl.algorithms import BECOMES
 from armillary.backends.opencl.graph import apply_records
-from armillary.backends.opencl.graph.apply_records import CONVOLUTIONS, IMAGES, IMAGES_LAST, SPLITS, TUNED, knobs_of
+from armillary.backends.opencl.graph.apply_records import IMAGES, IMAGES_LAST, SPLITS, TUNED, knobs_of
 from armillary.backends.opencl.graph.block_channels import with_channels_last
 from armillary.backends.opencl.points import Point, points_of
 from armillary.backends.opencl.space import PLAIN
@@ -41,10 +42,10 @@ class OpenCLTemplate(NetworkTemplate):
         return apply_records.choice_of(config, workload)
 
     def kernel(self, args: Args, where: Target) -> Kernel:
-        return self.kernel_with(args, where, Choice(PLAIN))
+        return self.kernel_with(args, where, Choice(PLAIN.name))
 
     def becomes(self) -> tuple[str, ...]:
-        return CONVOLUTIONS if self.op.name == "nn.conv2d" else ()
+        return BECOMES.get(self.op.name, ())
 
     def call_of(self, args: Args) -> Call:
         """The call in plain layout."""

@@ -108,6 +108,7 @@ BACKEND = Backend(
     emit=_emit_functions,
     build=_build_functions,
     passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels, _choices, _plain),
+    candidates=lambda op: _select.candidates_of(op),
     kernel_function=_collapse_rows,
     machine=machine_text,
     needs=needed_features,

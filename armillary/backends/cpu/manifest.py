@@ -3,35 +3,15 @@
 In: what the folder holds. Out: `MANIFEST`: its candidates for operators, the operators that have tasks of tuning, the
 graph passes that make operators or kernels of its own, by phase. Invariant: nothing outside the folder says that again;
 the order of algorithms, of their candidates and of their passes alike, is that of the one list in select.py. Schedules
-register themselves (backends/registry.py), operators are found by their names (relay/operators.txt).
+attach themselves to candidates (backends/registry.py), operators are found by their names (relay/operators.txt).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from armillary.backends.base import PassList, no_passes
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.space import Algorithm
-from armillary.backends.workload import Reason, Workload
 from armillary.base.record import record
-
-
-def applies(workload: Workload) -> Reason:
-    """What a candidate says that refuses nothing."""
-    return None
-
-
-@record
-class Candidate:
-    """A way to compute an operator, or the operators of a kernel with " + " between, the anchor last.
-
-    `row`: its name in the registry; `algorithm`: None where nothing can be chosen.
-    """
-
-    op: str
-    row: str
-    refuses: Callable[[Workload], Reason] = applies
-    algorithm: Algorithm | None = None
 
 
 @record

@@ -47,6 +47,10 @@ class Algorithm:
     title: Callable[[Workload, CpuModel, Config], str]  # for people
     extents: Callable[[Workload, CpuModel], Mapping[str, int]]  # what guards ask about
 
+    def explain(self, workload: Workload) -> Explanation:
+        """The choice for a workload, and what was weighed against it."""
+        return explained_choice(workload, self)
+
 
 def tile_config(tile: Tile) -> Config:
     """The knobs of a register tile."""

@@ -34,6 +34,7 @@ CHANNELS_SECOND: dict[str, tuple[str, ...]] = {
 }
 
 with deferred():
+    from armillary.backends.opencl import algorithms as _algorithms
     from armillary.codegen.opencl.build import build_kernels
     from armillary.tir.transform.split_host_device import split_host_device
 
@@ -77,6 +78,7 @@ BACKEND = Backend(
     lower=split_host_device,
     emit=build_kernels,
     build=build_kernels,
+    candidates=lambda op: _algorithms.candidates_of(op),
     passes=GraphPasses(axes=_axes, layouts=_layouts, kernels=_kernels, choices=_choices),
     device="opencl",
     keeps_blocks=(LAST_CHANNELS,),

@@ -29,6 +29,7 @@ from armillary.backends.opencl.space import (
     PLAIN,
     PRODUCT,
     WINOGRAD,
+    Algorithm,
     Tiling,
     can_unroll,
     config_of,
@@ -78,8 +79,8 @@ def _product(size: gemm.Size) -> list[Point]:
     macs = size.batches * size.rows * size.columns * size.terms
     plain = gemm.LAUNCH + 4.0 * macs / gemm.PROCESSORS / gemm.LANES_OF_PROCESSOR
     return [
-        *(Point(Choice(PRODUCT, config_of(Tiling(tile))), cost_) for cost_, tile in best),
-        Point(Choice(PLAIN), plain),
+        *(Point(Choice(PRODUCT.name, config_of(Tiling(tile))), cost_) for cost_, tile in best),
+        Point(Choice(PLAIN.name), plain),
     ]
 
 
@@ -90,28 +91,28 @@ def _convolution(call: Call, data: TensorType, weight: TensorType, result: Tenso
     if attrs.groups != 1:
         return _depthwise(work)
     found = [Point(p.choice, LAUNCH + p.cost) for p in _tiled(DIRECT, work)]
-    found = found or [Point(Choice(PLAIN), LAUNCH + plain_cost(work))]
+    found = found or [Point(Choice(PLAIN.name), LAUNCH + plain_cost(work))]
     size = size_of(data, weight, result, attrs)
     for tile in gemm.best_tiles(size, MOST_TILES):
-        found.append(Point(Choice(PRODUCT, config_of(Tiling(tile))), in_multiply_adds(gemm.cost(size, tile))))
+        found.append(Point(Choice(PRODUCT.name, config_of(Tiling(tile))), in_multiply_adds(gemm.cost(size, tile))))
     if can_transform(call):
         limit = PassContext.current().get(MAX_TILE)
         for side in (tile for tile in TILES if tile <= limit):
             product_ = winograd_product(data, result, side)
             extra = winograd_extra(product_)
             for point in _tiled(WINOGRAD, product_):
-                choice = Choice(WINOGRAD, (("tile", side), *point.choice.config))
+                choice = Choice(WINOGRAD.name, (("tile", side), *point.choice.config))
                 found.append(Point(choice, extra + point.cost))
     return sorted(found, key=lambda point: point.cost)
 
 
-def _tiled(algorithm: str, work: Product) -> list[Point]:
+def _tiled(algorithm: Algorithm, work: Product) -> list[Point]:
     """The tiles of least cost, with and without unrolled loops."""
     result = []
     for tile in best_tiles(work, MOST_TILES):
         estimate = cost(work, tile)
         for unroll in (False, True) if can_unroll(work, tile) else (False,):
-            choice = Choice(algorithm, config_of(Tiling(tile, unroll)))
+            choice = Choice(algorithm.name, config_of(Tiling(tile, unroll)))
             result.append(Point(choice, estimate * (UNROLLED if unroll else 1.0)))
     return sorted(result, key=lambda point: point.cost)
 
@@ -122,7 +123,7 @@ def _depthwise(work: Product) -> list[Point]:
     rows = [(_depthwise_cost(work, t.tile) * (UNROLLED if t.unroll else 1.0), n, t) for n, t in enumerate(tilings)]
     best = heapq.nsmallest(MOST_TILES, rows)
     plain = _depthwise_cost(work, Tile((1, 1, 1), (1, 1, 1), 1))
-    return [Point(Choice(PLAIN), plain), *(Point(Choice(DEPTHWISE, config_of(t)), c) for c, _, t in best)]
+    return [Point(Choice(PLAIN.name), plain), *(Point(Choice(DEPTHWISE.name, config_of(t)), c) for c, _, t in best)]
 
 
 def _depthwise_tiles(work: Product) -> Iterator[Tile]:

@@ -9,26 +9,37 @@ from __future__ import annotations
 
 import math
 
+from armillary.backends.explanation import Explanation
 from armillary.backends.opencl.tiles import SHARED_BYTES, Product, Tile, choose_tile, shared_bytes
 from armillary.backends.workload import Workload
 from armillary.base.record import record
 from armillary.errors import ConfigError
 from armillary.target.choice import Choice, stored_choice
 
-DIRECT, WINOGRAD, DEPTHWISE = "conv2d.tiles", "conv2d.winograd", "conv2d.depthwise_tiles"
-TEXELS = "conv2d.texels"  # on blocks of four channels, for GPUs with textures: schedules/texels.py
-PRODUCT, PLAIN = "gemm.tiles", "loops.plain"
-ALGORITHMS = {
-    "nn.conv2d": (DIRECT, WINOGRAD, PRODUCT, DEPTHWISE, TEXELS, PLAIN),
-    "opencl.conv2d_winograd": (WINOGRAD,),
-    "nn.dense": (PRODUCT, PLAIN),
-    "nn.batch_matmul": (PRODUCT, PLAIN),
-}
 MOST_ITEMS = 256  # work-items of a group
 MIN_ROWS = 4  # of a product: fewer are left to the default, which gives each sum to a group
 MOST_UNROLLED = 1500  # multiply-adds of a step whose loops are unrolled
 _NAMES = ("threads_c", "threads_y", "threads_x", "own_c", "own_y", "own_x", "step")
 Config = tuple[tuple[str, int], ...]
+
+
+@record
+class Algorithm:
+    """A way to compute an operator that a choice can name; `title`: for people."""
+
+    name: str
+    title: str
+
+    def explain(self, workload: Workload) -> Explanation:
+        """Its name alone: costs are compared where points are listed (points.py)."""
+        return Explanation(self.title)
+
+
+DIRECT = Algorithm("conv2d.tiles", "conv2d tiled")
+WINOGRAD = Algorithm("conv2d.winograd", "winograd")
+DEPTHWISE = Algorithm("conv2d.depthwise_tiles", "depthwise tiled")
+TEXELS = Algorithm("conv2d.texels", "conv2d texels")  # on blocks of four channels, for GPUs with textures
+PRODUCT, PLAIN = Algorithm("gemm.tiles", "product"), Algorithm("loops.plain", "generic loops")
 
 
 @record(slots=True)
@@ -58,31 +69,15 @@ def tiling_of(choice: Choice) -> Tiling | None:
     return Tiling(Tile((a, b, c), (f, y, x), step), bool(knobs.get("unroll", 0)))
 
 
-def check_algorithm(op: str, choice: Choice) -> None:
-    """Refuse a choice of an algorithm that an operator does not have here."""
-    known = ALGORITHMS.get(op, ())
-    if choice and choice.algorithm not in known:
-        message = f"{op}: the choice {choice.algorithm} does not fit: OpenCL devices have no such algorithm for it"
-        raise ConfigError(message, hint=f"there are {', '.join(known)}" if known else "leave it out")
-
-
-def names_another(workload: Workload, algorithm: str) -> str | None:
-    """Why an algorithm is not asked: the call's choice is another one (a transform that no pass made is none)."""
-    choice = stored_choice(workload)
-    check_algorithm(workload.op.name, choice)
-    name = choice.algorithm
-    return f"its choice is {name}" if name not in ("", algorithm, WINOGRAD) else None
-
-
-def chosen_tiling(workload: Workload, algorithm: str, work: Product) -> Tiling | None:
+def chosen_tiling(workload: Workload, algorithm: Algorithm, work: Product) -> Tiling | None:
     """The tiling of a kernel: the stored one of its algorithm, which has to fit, else the model's; None where none
     divides it well."""
     choice = stored_choice(workload)
-    stored = tiling_of(choice) if choice.algorithm == algorithm else None
+    stored = tiling_of(choice) if choice.algorithm == algorithm.name else None
     if stored is None:
         tile = choose_tile(work)
         return None if tile is None else Tiling(tile)
-    message = objection(work, stored, has_shared=choice.algorithm != DEPTHWISE)
+    message = objection(work, stored, has_shared=algorithm != DEPTHWISE)
     if message:
         hint = "leave the choice to the model, or tune this call"
         raise ConfigError(f"{workload.op.name}: the choice {choice.algorithm} does not fit: {message}", hint=hint)

@@ -34,7 +34,7 @@ def texel_points(call: Call) -> list[Point]:
     others = (Tiling(tile, unroll) for tile in _tiles(work) for unroll in (False, True))
     rows = [(cost(work, tiling), number, tiling) for number, tiling in enumerate(others) if tiling != first]
     found = [(cost(work, first), 0, first), *heapq.nsmallest(MOST_TILES, rows)]
-    return [Point(Choice(TEXELS, config_of(tiling)), estimate) for estimate, _, tiling in found]
+    return [Point(Choice(TEXELS.name, config_of(tiling)), estimate) for estimate, _, tiling in found]
 
 
 def blocks_of(call: Call) -> Blocks:

@@ -119,7 +119,7 @@ def _offered(chosen: Implementation, workload: Workload) -> OpImplementation:
             scheduled = chosen.schedule(result, Fused(workload, tuple(outs), tuple(outs), inputs))
         return scheduled if isinstance(scheduled, te.Schedule) else result  # loops that were written have none
 
-    return OpImplementation(chosen.name, compute, schedule, chosen.priority)
+    return OpImplementation(chosen.name, compute, schedule, chosen.candidate.priority)
 
 
 @bounded

@@ -13,7 +13,6 @@ import math
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
 from armillary.backends.cpu.attention.prefill import inline_between, tile_in_registers
-from armillary.backends.cpu.attention.space import few_rows_refuse
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_default
 from armillary.backends.cpu.loops import fuse_all, is_power_of_two, keeps_shape, static_extent
@@ -26,12 +25,7 @@ MOST_VECTORS = 8  # of features in a tile
 STAGES = ("attention_scores", "attention_max", "attention_exp", "attention_sum", "attention_mix")
 
 
-@implement(
-    {"nn.attention": "attention_few_rows", "nn.masked_attention": "masked_attention_few_rows"},
-    family="cpu",
-    when=few_rows_refuse,
-    priority=11,
-)
+@implement("attention_few_rows", "masked_attention_few_rows", family="cpu")
 def attention_few_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs

@@ -6,15 +6,16 @@ chosen, by tuning too: space.py.
 
 from __future__ import annotations
 
-from armillary.backends.cpu.attention.space import KNOBS, PREFILL, few_rows_refuse, refuses
-from armillary.backends.cpu.manifest import Candidate, Manifest, TunedOperator
+from armillary.backends.candidate import Candidate
+from armillary.backends.cpu.attention.space import KNOBS, PREFILL, explain, few_rows_refuse, refuses
+from armillary.backends.cpu.manifest import Manifest, TunedOperator
 
 MANIFEST = Manifest(
     (
         Candidate("nn.attention", "attention_few_rows", few_rows_refuse),
-        Candidate("nn.attention", "attention_rows", refuses, PREFILL),
+        Candidate("nn.attention", "attention_rows", refuses, PREFILL, explain_rule=explain),
         Candidate("nn.masked_attention", "masked_attention_few_rows", few_rows_refuse),
-        Candidate("nn.masked_attention", "masked_attention_rows", refuses, PREFILL),
+        Candidate("nn.masked_attention", "masked_attention_rows", refuses, PREFILL, explain_rule=explain),
     ),
     tuned=(
         TunedOperator("nn.attention", "attention.cpu", PREFILL, KNOBS),

@@ -13,7 +13,7 @@ import math
 
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
-from armillary.backends.cpu.attention.space import PREFILL, Plan, explain, plan_of, refuses, sizes_here, stated_config
+from armillary.backends.cpu.attention.space import Plan, plan_of, sizes_here, stated_config
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default
 from armillary.backends.cpu.gemm.pack import pack_blocks
@@ -128,14 +128,7 @@ def _added(size: Sizes, keys: int, mask: te.Tensor | None) -> Read | None:
     return mask_reader(te.compute((*shape, keys), inside, name="attention_end", tag=PACKED))
 
 
-@implement(
-    {"nn.attention": "attention_rows", "nn.masked_attention": "masked_attention_rows"},
-    family="cpu",
-    when=refuses,
-    compute=_compute,
-    explain=explain,
-    algorithm=PREFILL.name,
-)
+@implement("attention_rows", "masked_attention_rows", family="cpu", compute=_compute)
 def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.access import MIN_EXTENT
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import (
@@ -42,7 +43,7 @@ def _pays(workload: Workload) -> str | None:
     return None if COPY * places >= elements else f"{places} places in {elements} elements do not pay for a copy"
 
 
-@implement("image.grid_sample", family="cpu", name="grid_sample_rows", when=_pays, compute=sampled_rows)
+@implement(Candidate("image.grid_sample", "grid_sample_rows", _pays), family="cpu", compute=sampled_rows)
 def grid_sample_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of channels by outputs, at a loop over vectors of outputs."""
     output = fused.outputs[0]

@@ -8,6 +8,7 @@ conditions on the window are likely, so that only the first and the last channel
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, schedule_default, schedule_injective
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
@@ -30,7 +31,7 @@ def _applies(workload: Workload) -> str | None:
     return None if attrs.size <= MAX_WINDOW else f"a window of {attrs.size}"
 
 
-@implement("nn.lrn", family="cpu", name="lrn_channels", when=_applies)
+@implement(Candidate("nn.lrn", "lrn_channels", _applies), family="cpu")
 def lrn_channels(schedule: te.Schedule, fused: Fused) -> None:
     """A vector of positions at a time, through all channels."""
     output = fused.outputs[0]

@@ -8,6 +8,7 @@ out. Invariant: where a sample reads depends on nothing that a thread shares wit
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default, schedule_injective, schedule_stage
 from armillary.backends.cpu.elementwise.register_transpose import transpose_at
@@ -20,7 +21,7 @@ BLOCK = 4  # vectors of channels that share the arithmetic of a place
 TAGS = ("roi_place", "roi_weight")
 
 
-@implement("vision.roi_align", family="cpu", name="roi_align_rows")
+@implement(Candidate("vision.roi_align", "roi_align_rows"), family="cpu")
 def roi_align_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Regions by threads, blocks of channels inside."""
     output = fused.outputs[0]

@@ -21,7 +21,7 @@ from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, Panel
 from armillary.backends.cpu.gemm.amx_panels import Operands, emit_panel, rows_together
 from armillary.backends.cpu.gemm.pack import pack_blocks
 from armillary.backends.cpu.gemm.space import is_transposed
-from armillary.backends.cpu.gemm.space_amx import TILES, explain, is_packed, panel_of, refuses, sizes_of
+from armillary.backends.cpu.gemm.space_amx import is_packed, panel_of, sizes_of
 from armillary.backends.cpu.loops import fuse_all, static_extent, stored_or_fused
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
@@ -169,25 +169,8 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.Tens
     return te.decl_tensor_intrin(sums.op, emit, f"tiles of {panel}")
 
 
-@implement(
-    "nn.contrib_dense_pack",
-    family="cpu",
-    name="byte_tiles",
-    when=refuses,
-    compute=_compute,
-    priority=20,
-    explain=explain,
-    algorithm=TILES.name,
-)
-@implement(
-    {"nn.dense": "packing_tiles_dense", "nn.batch_matmul": "packing_tiles"},
-    family="cpu",
-    when=refuses,
-    compute=_compute_packing,
-    priority=20,
-    explain=explain,
-    algorithm=TILES.name,
-)
+@implement("packed_tiles", family="cpu", compute=_compute)
+@implement("packing_tiles_dense", "packing_tiles", family="cpu", compute=_compute_packing)
 def in_panels(schedule: te.Schedule, fused: Fused) -> None:
     """Panels of tiles, and behind each what follows the product, by vectors."""
     cpu = cpu_model(fused.workload.target)

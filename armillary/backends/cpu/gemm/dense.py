@@ -25,13 +25,11 @@ from armillary.backends.cpu.gemm.space import (
     PRODUCT,
     block_of,
     column_block,
-    explain_product,
     is_long,
     is_transposed,
     nest_of,
     padded_columns,
     reads_in_place,
-    refuses,
     row_axis,
 )
 from armillary.backends.cpu.loops import (
@@ -120,15 +118,8 @@ def _product_of(fused: Fused) -> te.Tensor:
     return anchor if anchor.op.reduce_axis else anchor.op.input_tensors[0]
 
 
-@implement("nn.contrib_dense_pack", family="cpu", name="packed_tile", algorithm=PRODUCT.name, explain=explain_product)
-@implement(
-    {"nn.dense": "packing_dense", "nn.matmul": "packing_matmul", "nn.batch_matmul": "packing_batch_matmul"},
-    family="cpu",
-    algorithm=PRODUCT.name,
-    when=refuses,
-    compute=packed_product,
-    explain=explain_product,
-)
+@implement("packed_tile", family="cpu")
+@implement("packing_dense", "packing_matmul", "packing_batch_matmul", family="cpu", compute=packed_product)
 def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     """Rows x vectors register tile; the reduction is the loop around it."""
     cpu = cpu_model(fused.workload.target)

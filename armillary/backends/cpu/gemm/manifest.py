@@ -6,20 +6,27 @@ space_narrow.py, space_dots.py, space.py.
 
 from __future__ import annotations
 
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.gemm import space, space_amx, space_dots, space_narrow
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.manifest import Manifest
 
+_TILES, _PRODUCT, _NARROW = space_amx.TILES, space.PRODUCT, space_narrow.explain
 MANIFEST = Manifest(
     (
-        Candidate("nn.contrib_dense_pack", "byte_tiles", space_amx.refuses, space_amx.TILES),
-        Candidate("nn.contrib_dense_pack", "packed_tile", algorithm=space.PRODUCT),
-        Candidate("nn.dense", "packing_tiles_dense", space_amx.refuses, space_amx.TILES),
-        Candidate("nn.dense", "narrow_dense", space_narrow.refuses),
-        Candidate("nn.dense", "packing_words_dense", space_dots.refuses, space.PRODUCT),
-        Candidate("nn.dense", "packing_dense", space.refuses, space.PRODUCT),
-        Candidate("nn.batch_matmul", "packing_tiles", space_amx.refuses, space_amx.TILES),
-        Candidate("nn.batch_matmul", "narrow_batch_matmul", space_narrow.refuses),
-        Candidate("nn.batch_matmul", "packing_words_batch_matmul", space_dots.refuses, space.PRODUCT),
-        Candidate("nn.batch_matmul", "packing_batch_matmul", space.refuses, space.PRODUCT),
+        Candidate("nn.contrib_dense_pack", "packed_tiles", space_amx.refuses, _TILES),
+        Candidate("nn.contrib_dense_pack", "packed_tile", algorithm=_PRODUCT),
+        Candidate("nn.contrib_dense_pack", "open_rows", algorithm=_PRODUCT, sizes="named"),
+        Candidate("nn.dense", "packing_tiles_dense", space_amx.refuses, _TILES),
+        Candidate("nn.dense", "narrow_dense", space_narrow.refuses, explain_rule=_NARROW),
+        Candidate("nn.dense", "packing_words_dense", space_dots.refuses, _PRODUCT),
+        Candidate("nn.dense", "packing_dense", space.refuses, _PRODUCT),
+        Candidate("nn.matmul", "narrow_matmul", space_narrow.refuses, explain_rule=_NARROW),
+        Candidate("nn.matmul", "packing_words_matmul", space_dots.refuses, _PRODUCT),
+        Candidate("nn.matmul", "packing_matmul", space.refuses, _PRODUCT),
+        Candidate("nn.batch_matmul", "packing_tiles", space_amx.refuses, _TILES),
+        Candidate("nn.batch_matmul", "narrow_batch_matmul", space_narrow.refuses, explain_rule=_NARROW),
+        Candidate("nn.batch_matmul", "packing_words_batch_matmul", space_dots.refuses, _PRODUCT),
+        Candidate("nn.batch_matmul", "packing_batch_matmul", space.refuses, _PRODUCT),
+        Candidate("nn.batch_matmul", "open_batch_matmul", space.open_batch_refuses, _PRODUCT, sizes="named"),
     )
 )

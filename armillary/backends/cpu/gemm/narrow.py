@@ -17,7 +17,7 @@ from armillary.backends.cpu.cost.narrow import narrow_tile
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.gemm.space import row_axis
-from armillary.backends.cpu.gemm.space_narrow import explain, refuses, sizes_of
+from armillary.backends.cpu.gemm.space_narrow import sizes_of
 from armillary.backends.cpu.loops import followers, fuse_all, stored_or_fused
 from armillary.backends.registry import Fused, implement
 from armillary.target import Target
@@ -133,14 +133,7 @@ def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
     return result
 
 
-@implement(
-    {"nn.dense": "narrow_dense", "nn.matmul": "narrow_matmul", "nn.batch_matmul": "narrow_batch_matmul"},
-    family="cpu",
-    when=refuses,
-    compute=_compute,
-    priority=12,
-    explain=explain,
-)
+@implement("narrow_dense", "narrow_matmul", "narrow_batch_matmul", family="cpu", compute=_compute)
 def narrow_columns(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes."""
     cpu = cpu_model(fused.workload.target)

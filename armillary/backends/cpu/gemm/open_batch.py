@@ -12,26 +12,15 @@ from armillary import te
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.elementwise.register_transpose import transpose_tiles
-from armillary.backends.cpu.gemm.space import PRODUCT, explain_product
 from armillary.backends.cpu.loops import compute_in_tile, followers, fuse_all, keeps_shape, static_extent
 from armillary.backends.registry import Fused, implement
-from armillary.backends.workload import Workload
 from armillary.base.extent import Known
 from armillary.ops.nn.dense import BatchMatmulAttrs
-from armillary.relay.types import TensorType
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir.extents import to_expr
 
 MAX_ROWS, ROWS_IN_BLOCK = 8, 64  # of a tile; of what a thread takes at a time
-
-
-def _refuses(workload: Workload) -> str | None:
-    """Two float32 matrices."""
-    types = [t for t in workload.types if isinstance(t, TensorType)]
-    if {str(t.dtype) for t in types} != {"float32"} or (workload.attrs.out_dtype or "float32") != "float32":
-        return "only float32 is packed"
-    return None
 
 
 def _vectors(columns: Known, lanes: int, cpu: CpuModel) -> int:
@@ -85,16 +74,7 @@ def _product(attrs: BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return result
 
 
-@implement(
-    "nn.batch_matmul",
-    family="cpu",
-    name="open_batch_matmul",
-    when=_refuses,
-    compute=_product,
-    algorithm=PRODUCT.name,
-    explain=explain_product,
-    sizes="named",
-)
+@implement("open_batch_matmul", family="cpu", compute=_product)
 def open_batch(schedule: te.Schedule, fused: Fused) -> None:
     """Threads share the batch and blocks of rows; a block of columns meets all tiles of these rows."""
     cpu = cpu_model(fused.workload.target)

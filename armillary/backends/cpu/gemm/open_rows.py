@@ -10,21 +10,14 @@ from __future__ import annotations
 from armillary import te
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
-from armillary.backends.cpu.gemm.space import PRODUCT, block_of, explain_product
+from armillary.backends.cpu.gemm.space import PRODUCT, block_of
 from armillary.backends.cpu.loops import accumulator_of, compute_in_tile, followers, fuse_all
 from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.target.cpu import cpu_model
 
 
-@implement(
-    "nn.contrib_dense_pack",
-    family="cpu",
-    name="open_rows",
-    algorithm=PRODUCT.name,
-    explain=explain_product,
-    sizes="named",
-)
+@implement("open_rows", family="cpu")
 def open_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Rows x vectors register tile; the loop over tiles of rows is cut where the last one is not full."""
     cpu = cpu_model(fused.workload.target)

@@ -12,8 +12,7 @@ from __future__ import annotations
 from armillary import te
 from armillary.backends.cpu.elementwise.default import PACKED
 from armillary.backends.cpu.gemm.dense import matmul_tile, sum_of_terms
-from armillary.backends.cpu.gemm.space import PRODUCT, column_block, explain_product, is_transposed, padded_columns
-from armillary.backends.cpu.gemm.space_dots import refuses
+from armillary.backends.cpu.gemm.space import column_block, is_transposed, padded_columns
 from armillary.backends.registry import implement
 from armillary.base.dtype import DType
 from armillary.ops._dot_operands import BYTES, dot_operands, join
@@ -69,14 +68,5 @@ def _guarded(value: te.Expr, tests: list[te.Expr]) -> te.Expr:
     return value
 
 
-for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-    implement(
-        _name,
-        family="cpu",
-        name=f"packing_words_{_name.removeprefix('nn.')}",
-        algorithm=PRODUCT.name,
-        when=refuses,
-        compute=packed_dot_product,
-        explain=explain_product,
-        priority=11,
-    )(matmul_tile)
+_NAMES = ("packing_words_dense", "packing_words_matmul", "packing_words_batch_matmul")
+implement(*_NAMES, family="cpu", compute=packed_dot_product)(matmul_tile)

@@ -26,11 +26,9 @@ from armillary.backends.cpu.space import (
     Config,
     Weighed,
     best_tile_config,
-    explained_choice,
     tile_config,
     tile_of,
 )
-from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
 from armillary.ops._dot_operands import BYTES, LONG, terms_per_operand
@@ -75,6 +73,14 @@ def refuses(workload: Workload) -> str | None:
     if columns < MIN_COLUMNS:
         return f"{columns} columns are fewer than a vector"
     return None if rows >= MIN_ROWS else f"{rows} rows are too few to pay for packing"
+
+
+def open_batch_refuses(workload: Workload) -> str | None:
+    """Two float32 matrices."""
+    types = [t for t in workload.types if isinstance(t, TensorType)]
+    if {str(t.dtype) for t in types} != {"float32"} or (workload.attrs.out_dtype or "float32") != "float32":
+        return "only float32 is packed"
+    return None
 
 
 def is_long(rows: int, terms: int, cpu: CpuModel) -> bool:
@@ -249,11 +255,3 @@ def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
 
 
 PRODUCT = Algorithm("gemm.register_tiles", _space, _default, _weigh, _title, _extents)
-
-
-def explain_product(workload: Workload) -> Explanation:
-    """The choice, and what was weighed against it."""
-    result = workload.result
-    if result.ndim < 2:
-        return Explanation("product by the default schedule")
-    return explained_choice(workload, PRODUCT)

@@ -12,8 +12,7 @@ from armillary.backends.cpu.conv2d.amx.cost import DEPTH
 from armillary.backends.cpu.cost.model import Estimate, Tile
 from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, Panel, ranked
 from armillary.backends.cpu.gemm.space import is_transposed
-from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, explained_choice, tile_config
-from armillary.backends.explanation import Explanation
+from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, tile_config
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import terms_per_operand
 from armillary.relay.types import TensorType
@@ -100,8 +99,3 @@ def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
 
 
 TILES = Algorithm("gemm.matrix_tiles", _space, _default, _weigh, _title, _extents)
-
-
-def explain(workload: Workload) -> Explanation:
-    """The choice, and what was weighed against it."""
-    return explained_choice(workload, TILES)

@@ -48,14 +48,14 @@ def _chosen(function: Function, where: Target) -> Function | None:
     anchor = find_anchor(function)
     if anchor is None or not isinstance(anchor.op, Op) or anchor.op.kind is not Kind.CONTRACTION:
         return None
-    if not select.has_candidates(anchor.op.name):
+    if not select.candidates_of(anchor.op.name) or not hasattr(anchor.attrs, "choice"):
         return None
     names = [call.op.name for call in contractions(function) if call is not anchor and isinstance(call.op, Op)]
-    if (names and select.has_candidates(" + ".join((*names, anchor.op.name)))) or not _is_known(anchor):
+    if (names and select.candidates_of(" + ".join((*names, anchor.op.name)))) or not _is_known(anchor):
         return None
     seen = find_anchor(collapse_rows(function, where))
     assert seen is not None, "another form of a kernel has the same anchor"
-    choice = str(select.decided(workload_of_call(seen, where).typical))
+    choice = str(select.decided(workload_of_call(seen, where)))
     attrs = anchor.attrs  # each Op has its own attrs class
     if not choice or choice == attrs.choice:
         return None

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.vectors import dividing
 from armillary.backends.cpu.elementwise.default import schedule_default, schedule_injective
 from armillary.backends.cpu.loops import (
@@ -102,19 +103,13 @@ def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
 
 
 @implement(
-    "nn.avg_pool2d",
+    Candidate("nn.avg_pool2d", "mean_blocks", _applies, sizes="any"),
     family="cpu",
-    name="mean_blocks",
-    sizes="any",
-    when=_applies,
     compute=partial(pool_compute, "nn.avg_pool2d"),
 )
 @implement(
-    "nn.max_pool2d",
+    Candidate("nn.max_pool2d", "max_blocks", _applies, sizes="any"),
     family="cpu",
-    name="max_blocks",
-    sizes="any",
-    when=_applies,
     compute=partial(pool_compute, "nn.max_pool2d"),
 )
 def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
 from armillary.backends.cpu.loops import compute_in_tile, fuse_all, static_extent
 from armillary.backends.cpu.pool.blocked import MAX_COLUMNS, MAX_ELEMENTS, element_along, larger, windows_in_registers
@@ -68,17 +69,13 @@ def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
 
 
 @implement(
-    "nn.avg_pool2d",
+    Candidate("nn.avg_pool2d", "mean_channels_last", _applies),
     family="cpu",
-    name="mean_channels_last",
-    when=_applies,
     compute=partial(pool_compute, "nn.avg_pool2d"),
 )
 @implement(
-    "nn.max_pool2d",
+    Candidate("nn.max_pool2d", "max_channels_last", _applies),
     family="cpu",
-    name="max_channels_last",
-    when=_applies,
     compute=partial(pool_compute, "nn.max_pool2d"),
 )
 def pool_channels_last(schedule: te.Schedule, fused: Fused) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
 from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, PACKED, schedule_default, schedule_injective
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
@@ -179,8 +180,10 @@ def _along(
     return result
 
 
-@implement("nn.avg_pool2d", family="cpu", name="mean_planes", when=_applies, compute=partial(_compute, "nn.avg_pool2d"))
-@implement("nn.max_pool2d", family="cpu", name="max_planes", when=_applies, compute=partial(_compute, "nn.max_pool2d"))
+@implement(
+    Candidate("nn.avg_pool2d", "mean_planes", _applies), family="cpu", compute=partial(_compute, "nn.avg_pool2d")
+)
+@implement(Candidate("nn.max_pool2d", "max_planes", _applies), family="cpu", compute=partial(_compute, "nn.max_pool2d"))
 def pool_planes(schedule: te.Schedule, fused: Fused) -> None:
     """An image and channel at a time, or rows of it."""
     cpu = cpu_model(fused.workload.target)

@@ -12,6 +12,7 @@ import math
 from functools import partial
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
 from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, schedule_default, schedule_injective
 from armillary.backends.cpu.loops import fuse_all, static_extent
@@ -108,6 +109,5 @@ def _width(behind: int, lanes: int) -> int:
 
 
 for _op in (argmax, argmin):
-    implement(_op.name, family="cpu", name=f"{_op.name}_across", when=_is_across, compute=partial(_flattened, _op))(
-        positions_across
-    )
+    _candidate = Candidate(_op.name, f"{_op.name}_across", _is_across)
+    implement(_candidate, family="cpu", compute=partial(_flattened, _op))(positions_across)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from armillary import te
+from armillary.backends.candidate import Candidate, Sizes
 from armillary.backends.cpu.access import contiguous_axis
 from armillary.backends.cpu.contiguous import axes_of_run
 from armillary.backends.cpu.cost.vectors import lanes_of
@@ -26,7 +27,7 @@ from armillary.backends.cpu.elementwise.default import (
 )
 from armillary.backends.cpu.loops import fuse_all, is_power_of_two, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
-from armillary.backends.registry import Fused, ScheduleRule, Sizes, implement
+from armillary.backends.registry import Fused, ScheduleRule, implement
 from armillary.backends.workload import Reason, Workload
 from armillary.ops._types import unravelled
 from armillary.ops.nn.softmax import log_softmax, softmax
@@ -52,8 +53,9 @@ def implement_rows(
 
     def register(rule: ScheduleRule) -> ScheduleRule:
         for op in OPERATORS:
-            name, own = f"{op.name.removeprefix('nn.')}_{kind}", partial(compute, op)
-            implement(op.name, family="cpu", name=name, when=when, compute=own, priority=priority, sizes=sizes)(rule)
+            name = f"{op.name.removeprefix('nn.')}_{kind}"
+            candidate = Candidate(op.name, name, when, sizes=sizes, priority=priority)
+            implement(candidate, family="cpu", compute=partial(compute, op))(rule)
         return rule
 
     return register

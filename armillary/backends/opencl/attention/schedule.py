@@ -9,6 +9,7 @@ if it is not computed from it in place, is a kernel of its own, by elements.
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.opencl.attention.streaming import StreamingKernel, plan_of, streaming_products
 from armillary.backends.opencl.extents import product, shape_of, unravel
 from armillary.backends.opencl.gemm.contraction import contraction_of, count
@@ -44,7 +45,7 @@ def attention(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
 
 
 for _name in ("nn.attention", "nn.masked_attention"):
-    implement(_name, family="opencl", name="attention", when=_objection, sizes="any")(attention)
+    implement(Candidate(_name, "attention", _objection, sizes="any"), family="opencl")(attention)
 
 
 class _Attention:

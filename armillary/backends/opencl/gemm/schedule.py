@@ -12,50 +12,25 @@ from __future__ import annotations
 from armillary import te
 from armillary.backends.opencl.extents import shape_of
 from armillary.backends.opencl.gemm.contraction import Contraction, contraction_of
-from armillary.backends.opencl.gemm.convolution import direct_cycles, layout_objection, load_of, product_cycles
+from armillary.backends.opencl.gemm.convolution import load_of
 from armillary.backends.opencl.gemm.few_rows import MOST_ROWS, few_rows
 from armillary.backends.opencl.gemm.kernel import ProductKernel
 from armillary.backends.opencl.gemm.tile import SHARED_BYTES, Size, choose_tile, objection
 from armillary.backends.opencl.graph.apply_records import has_textures
 from armillary.backends.opencl.schedules.rows import schedule_any
-from armillary.backends.opencl.space import MIN_ROWS, PRODUCT, names_another, tiling_of
-from armillary.backends.opencl.tiles import FLOATS, Tile
+from armillary.backends.opencl.space import MIN_ROWS, PRODUCT, tiling_of
+from armillary.backends.opencl.tiles import Tile
 from armillary.backends.opencl.written.elements import Elements, Index, computed_between, is_in_place
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.base.extent import typical
 from armillary.errors import ConfigError
-from armillary.relay.types import tensor_fields
 from armillary.target.choice import stored_choice
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
 
-def objection_to_products(workload: Workload) -> str | None:
-    """Why the kernel does not compute a product."""
-    other = names_another(workload, PRODUCT)
-    if other:
-        return other
-    fields = [field for ty in workload.types for field in tensor_fields(ty)]
-    if any(str(field.dtype) not in FLOATS for field in fields):
-        return "it is in neither float32 nor float16"
-    return None if len(fields[0].shape) > 1 else "it is the product of a vector"
-
-
-def objection_to_convolutions(workload: Workload) -> str | None:
-    """Why the kernel does not compute a convolution."""
-    other = names_another(workload, PRODUCT)
-    if other:
-        return other
-    objection_ = "it has groups" if workload.attrs.groups != 1 else layout_objection(workload)
-    if objection_ or stored_choice(workload).algorithm == PRODUCT:
-        return objection_
-    types = (workload.tensor(0), workload.tensor(1), workload.result)
-    if direct_cycles(*types, workload.attrs) < product_cycles(*types, workload.attrs):
-        return "tiles of rows and columns of pixels are estimated to be faster"
-    return None
-
-
+@implement("product", "conv2d_product", "low_bit_product", family="opencl")
 def product(schedule: te.Schedule, fused: Fused) -> te.Schedule | S.PrimFunc | None:
     """A product with what is computed around it."""
     anchor, output = fused.anchor[0], fused.outputs[0]
@@ -95,7 +70,7 @@ def _is_one_kernel(fused: Fused) -> bool:
 def tile_of(workload: Workload, work: Contraction) -> Tile:
     """The tile that the call's choice names, which has to fit, else the model's."""
     choice = stored_choice(workload)
-    stored = tiling_of(choice) if choice.algorithm == PRODUCT else None
+    stored = tiling_of(choice) if choice.algorithm == PRODUCT.name else None
     workload = workload.typical
     shared = max(workload.target.max_shared_memory_per_block, SHARED_BYTES)
     if stored is None:
@@ -110,9 +85,3 @@ def tile_of(workload: Workload, work: Contraction) -> Tile:
 
 
 PACKED = ("nn.low_bit_dense",)  # products whose weights become numbers where they are read
-implement(PACKED[0], family="opencl", name="low_bit_product", sizes="any")(product)
-implement(
-    "nn.conv2d", family="opencl", name="conv2d_product", when=objection_to_convolutions, priority=20, sizes="any"
-)(product)
-for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-    implement(_name, family="opencl", name="product", when=objection_to_products, sizes="any")(product)

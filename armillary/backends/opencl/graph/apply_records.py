@@ -20,6 +20,7 @@ import math
 from functools import partial
 from typing import Any
 
+from armillary.backends.opencl.algorithms import check_algorithm
 from armillary.backends.opencl.graph.block_channels import has_channels_last, is_depthwise, objection_to_blocks
 from armillary.backends.opencl.graph.winograd_conv2d import can_transform
 from armillary.backends.opencl.space import (
@@ -31,7 +32,6 @@ from armillary.backends.opencl.space import (
     TEXELS,
     WINOGRAD,
     Tiling,
-    check_algorithm,
     config_of,
     tiling_of,
 )
@@ -54,7 +54,6 @@ TUNED = {
     "nn.dense": ("dense.opencl",),
     "nn.batch_matmul": ("batch_matmul.opencl",),
 }
-CONVOLUTIONS = ("opencl.conv2d_winograd", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")  # of choices
 BY_PRODUCT = 1  # the knob `winograd` of what the product kernel computes; a transform has a tile of 2 or more
 SPLITS = ("tile_fc", "tile_y", "tile_x", "tile_rcc")
 
@@ -84,12 +83,12 @@ def _rule_of(function: Function, *, textures: bool) -> WorkloadRule:
 
 
 def _fits(expr: Call, choice: Choice) -> bool:
-    return choice.algorithm != WINOGRAD or can_transform(expr)
+    return choice.algorithm != WINOGRAD.name or can_transform(expr)
 
 
 def _refuse(expr: Expr, asked: Choice, *, textures: bool) -> None:
-    if asked.algorithm == TEXELS and not textures:
-        raise ConfigError(f"the choice {TEXELS} is for GPUs with textures", hint="target: opencl -device=adreno")
+    if asked.algorithm == TEXELS.name and not textures:
+        raise ConfigError(f"the choice {TEXELS.name} is for GPUs with textures", hint="target: opencl -device=adreno")
     check_algorithm(getattr(getattr(expr, "op", None), "name", ""), asked)
 
 
@@ -117,7 +116,7 @@ def workload_of(expr: Expr, *, images: tuple[str, ...]) -> Workload | None:
 def knobs_of(choice: Choice) -> dict[str, Any]:  # Any: tuples and numbers
     """A choice as the values of a space's knobs."""
     tiling = tiling_of(choice)
-    size = BY_PRODUCT if choice.algorithm == PRODUCT else max(choice.knob("tile"), 0)
+    size = BY_PRODUCT if choice.algorithm == PRODUCT.name else max(choice.knob("tile"), 0)
     if tiling is None:
         return {"winograd": size, **dict.fromkeys(SPLITS[:3], (-1, 0, 0)), "tile_rcc": (-1, 0), "unroll_explicit": 0}
     tile = tiling.tile
@@ -138,12 +137,12 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     (f, y, x), (a, b, c) = zip(*(config[name].size[1:] for name in SPLITS[:3]), strict=True)
     step, size = config["tile_rcc"].size[1], config["winograd"].val
     if not step:
-        return Choice(PLAIN, source=Source.RECORD)
+        return Choice(PLAIN.name, source=Source.RECORD)
     knobs = config_of(Tiling(Tile((a, b, c), (f, y, x), step), bool(config["unroll_explicit"].val)))
     if size == BY_PRODUCT:
-        return Choice(PRODUCT, knobs, source=Source.RECORD)
+        return Choice(PRODUCT.name, knobs, source=Source.RECORD)
     if size:
-        return Choice(WINOGRAD, (("tile", size), *knobs), source=Source.RECORD)
+        return Choice(WINOGRAD.name, (("tile", size), *knobs), source=Source.RECORD)
     names = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE, **dict.fromkeys((*IMAGES, *IMAGES_LAST), TEXELS)}
-    algorithm = names.get(workload[0], PRODUCT)
+    algorithm = names.get(workload[0], PRODUCT).name
     return Choice(algorithm, knobs, source=Source.RECORD)

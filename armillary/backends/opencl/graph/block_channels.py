@@ -165,12 +165,14 @@ def _find_rule(form: Form, op: Op) -> LayoutRule | None:
 
 def _conv2d(form: Form, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
     asked = stored_choice(expr)
-    if asked and asked.algorithm != TEXELS:  # of a record or a script: for this layout
+    if asked and asked.algorithm != TEXELS.name:  # of a record or a script: for this layout
         return None
     message = objection_to_blocks(expr)
     if message:
         if asked:
-            raise ConfigError(f"nn.conv2d: the choice {TEXELS} does not fit: {message}", hint="leave it to the model")
+            raise ConfigError(
+                f"nn.conv2d: the choice {TEXELS.name} does not fit: {message}", hint="leave it to the model"
+            )
         return None
     if is_depthwise(expr):
         return _blocked(form, expr, depthwise=True)

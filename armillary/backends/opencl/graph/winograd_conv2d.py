@@ -45,7 +45,7 @@ def opencl_winograd_conv2d(module: IRModule) -> IRModule:
             return None
         stored = stored_choice(expr)
         if stored:
-            return _replaced(expr, _stored_tile(expr, stored, limit)) if stored.algorithm == WINOGRAD else None
+            return _replaced(expr, _stored_tile(expr, stored, limit)) if stored.algorithm == WINOGRAD.name else None
         tile = best_tile(expr, limit) if can_transform(expr) else 0
         return _replaced(expr, tile) if tile else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from armillary import te
 from armillary.backends.opencl.schedules.default import inline_injective, is_one_kernel, static_extent
-from armillary.backends.opencl.schedules.texels import objection_to_pixels, sum_in_registers
+from armillary.backends.opencl.schedules.texels import sum_in_registers
 from armillary.backends.opencl.tiles import divisors
 from armillary.backends.registry import Fused, implement
 
@@ -24,7 +24,7 @@ def own_tile(rows: int, blocks: int) -> tuple[int, int]:
     return min(found, key=lambda tile: ((tile[0] + 4 * tile[1]) / (tile[0] * tile[1]), tile[1]))
 
 
-@implement("opencl.dense_pixels", family="opencl", name="dense_pixels", when=objection_to_pixels)
+@implement("dense_pixels", family="opencl")
 def dense_pixels(schedule: te.Schedule, fused: Fused) -> None:
     """One kernel with what follows the product, where that reads each sum for its own element; else one for each."""
     retained = inline_injective(schedule, fused)

@@ -9,34 +9,18 @@ is that of texels.py; which networks get these layouts: graph/block_channels.py.
 from __future__ import annotations
 
 from armillary import te
-from armillary.backends.opencl.schedules.texels import conv2d_texels, objection_to_pixels
+from armillary.backends.opencl.algorithms import LAST_DEPTHWISE_KERNEL
+from armillary.backends.opencl.schedules.texels import conv2d_texels
 from armillary.backends.registry import implement
-from armillary.backends.workload import Workload
 from armillary.ops.nn._windows import reduce_axes, te_pad, window_count
 from armillary.ops.nn.conv import Conv2DAttrs, result_dtype, window
-from armillary.relay.types import TensorType
-from armillary.target.texture import LAST_CHANNELS, PIXEL
-
-DENSE, DEPTHWISE = f"HWIO{PIXEL}o", f"HWOI{PIXEL}o"
-
-
-def _objection(workload: Workload) -> str | None:
-    attrs = workload.attrs
-    if attrs.data_layout != LAST_CHANNELS or attrs.out_layout not in ("", LAST_CHANNELS):
-        return ""  # of other layouts nobody would ask
-    message = objection_to_pixels(workload)
-    if message or attrs.kernel_layout not in (DENSE, DEPTHWISE):
-        return message or f"its weights are {attrs.kernel_layout}"
-    data, weight = (t.static for t in workload.types[:2] if isinstance(t, TensorType))
-    if attrs.kernel_layout == DEPTHWISE:
-        return None if attrs.groups == data[3] * PIXEL == weight[2] * PIXEL else "its groups are of several channels"
-    return None if not weight[2] % PIXEL and not weight[3] % attrs.groups else "its groups are not of whole blocks"
+from armillary.target.texture import PIXEL
 
 
 def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     win, dtype = window("nn.conv2d", attrs, 2), result_dtype(attrs, data)
     padded = te_pad(data, [(0, 0), *win.pads, (0, 0), (0, 0)])
-    is_depthwise = attrs.kernel_layout == DEPTHWISE
+    is_depthwise = attrs.kernel_layout == LAST_DEPTHWISE_KERNEL
     taps, blocks = list(weight.shape[:2]), weight.shape[2 if is_depthwise else 3]
     summed = [] if is_depthwise else [te.static_shape(weight)[2] // PIXEL]  # blocks of a group
     outer = reduce_axes(summed, ["ic_outer"] if summed else [])
@@ -60,6 +44,4 @@ def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tenso
     return result
 
 
-implement("nn.conv2d", family="opencl", name="conv2d_channels_last", when=_objection, compute=_compute, priority=20)(
-    conv2d_texels
-)
+implement("conv2d_channels_last", family="opencl", compute=_compute)(conv2d_texels)

@@ -8,6 +8,7 @@ message shows any. What kernels do with a wrong value: codegen/opencl/checks.py.
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.opencl.schedules.default import schedule_default
 from armillary.backends.registry import implement
 from armillary.codegen.opencl.checks import REFUSED
@@ -35,4 +36,4 @@ def _compute(attrs: CheckValuesAttrs, data: te.Tensor) -> te.Tensor:
     return result
 
 
-implement(NAME, family="opencl", name="by_rows", compute=_compute)(schedule_default)
+implement(Candidate(NAME, "check_by_rows"), family="opencl", compute=_compute)(schedule_default)

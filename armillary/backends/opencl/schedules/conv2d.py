@@ -11,43 +11,28 @@ import math
 from functools import partial
 
 from armillary import te
-from armillary.backends.opencl.gemm.convolution import layout_objection
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
-from armillary.backends.opencl.space import DEPTHWISE, DIRECT, Tiling, chosen_tiling, names_another
+from armillary.backends.opencl.space import DEPTHWISE, DIRECT, Algorithm, Tiling, chosen_tiling
 from armillary.backends.opencl.tiles import Product
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
-from armillary.target.choice import stored_choice
 
 
-def _objection(workload: Workload) -> str | None:
-    other = names_another(workload, DIRECT)
-    if other:
-        return other
-    return "it has groups" if workload.attrs.groups != 1 else layout_objection(workload)
-
-
-@implement("nn.conv2d", family="opencl", name="conv2d_tiled", when=_objection)
+@implement("conv2d_tiled", family="opencl")
 def conv2d_tiled(schedule: te.Schedule, fused: Fused) -> None:
     """A convolution by tiles, with what follows it."""
 
     schedule_tiled(schedule, fused, partial(_choose, fused.workload, DIRECT))
 
 
-def _depthwise_objection(workload: Workload) -> str | None:
-    if stored_choice(workload).algorithm != DEPTHWISE:
-        return ""  # plain loops, unless a record says otherwise
-    return "it has one group" if workload.attrs.groups == 1 else layout_objection(workload)
-
-
-@implement("nn.conv2d", family="opencl", name="depthwise_tiled", when=_depthwise_objection)
+@implement("depthwise_tiled", family="opencl")
 def depthwise_tiled(schedule: te.Schedule, fused: Fused) -> None:
     """A convolution of groups of channels by tiles: what is read is in the caches, not in shared memory."""
     schedule_tiled(schedule, fused, partial(_choose, fused.workload, DEPTHWISE), shares=False)
 
 
-def _choose(workload: Workload, algorithm: str, op: te.ComputeOp) -> tuple[Tiling, tuple[Place, ...]] | None:
+def _choose(workload: Workload, algorithm: Algorithm, op: te.ComputeOp) -> tuple[Tiling, tuple[Place, ...]] | None:
     tiling = chosen_tiling(workload, algorithm, product_of(workload, op))
     return None if tiling is None else (tiling, tuple(map(Place, tiling.tile.threads, tiling.tile.sums, "zyx")))
 

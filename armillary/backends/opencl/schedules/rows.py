@@ -12,7 +12,7 @@ from armillary.backends.opencl.rows.analysis import rows_of
 from armillary.backends.opencl.rows.kernel import RowKernel
 from armillary.backends.opencl.schedules.default import schedule_default
 from armillary.backends.opencl.written.elements import Elements
-from armillary.backends.registry import Fused, default_schedule
+from armillary.backends.registry import Fused, default_schedule, implement
 from armillary.base.extent import typical
 from armillary.tir import stmt as S
 
@@ -22,6 +22,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 
 
 @default_schedule("opencl")
+@implement("generic_loops", family="opencl")
 def schedule_any(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
     """One pass over rows, or the default."""
     loops = by_rows(fused)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from armillary.backends.candidate import Candidate
 from armillary.backends.opencl.schedules.default import schedule_default
 from armillary.backends.registry import implement
 from armillary.ops.reduce.sort import argsort_compute, sort_compute, topk_compute
 
 for _name, _compute in (("argsort", argsort_compute), ("sort", sort_compute), ("topk", topk_compute)):
-    implement(_name, family="opencl", name="by_rows", compute=partial(_compute, by_lanes=False))(schedule_default)
+    _candidate = Candidate(_name, f"{_name}_by_rows")
+    implement(_candidate, family="opencl", compute=partial(_compute, by_lanes=False))(schedule_default)

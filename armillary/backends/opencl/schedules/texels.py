@@ -22,25 +22,17 @@ from armillary.backends.opencl.schedules.default import (
 )
 from armillary.backends.opencl.space import TEXELS, Tiling, tiling_of
 from armillary.backends.opencl.texel_tiles import Blocks, objection, usual_tile
-from armillary.backends.opencl.tiles import FLOATS, Tile, divisors
+from armillary.backends.opencl.tiles import Tile, divisors
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.errors import ConfigError
-from armillary.relay.types import TensorType
 from armillary.target.choice import stored_choice
-from armillary.target.texture import LAST_CHANNELS, PIXEL
+from armillary.target.texture import LAST_CHANNELS
 
 MOST_PARTS, LEAST_PARTS = 64, 8  # work-items that share a sum
 
 
-def objection_to_pixels(workload: Workload) -> str | None:
-    """Why tensors are not of pixels of four numbers."""
-    types = [t for t in workload.types if isinstance(t, TensorType)]
-    if any(str(t.dtype) not in FLOATS for t in types):
-        return "it is in neither float32 nor float16"
-    return f"its blocks are not of {PIXEL} channels" if any(t.shape[-1] != PIXEL for t in types) else None
-
-
+@implement("conv2d_texels", "depthwise_texels", family="opencl")
 def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     """One kernel with what follows the convolution, where that reads each sum for its own element."""
     retained = inline_injective(schedule, fused)
@@ -67,12 +59,6 @@ def conv2d_texels(schedule: te.Schedule, fused: Fused) -> None:
     tiling = _tiling(fused.workload, source)
     at = _bind(schedule[output], tiling.tile, last=last)
     sum_in_registers(schedule, sums, schedule[output], at, unroll=tiling.unroll)
-
-
-implement("nn.contrib_conv2d_NCHWc", family="opencl", name="conv2d_texels", when=objection_to_pixels)(conv2d_texels)
-implement("nn.contrib_depthwise_conv2d_NCHWc", family="opencl", name="depthwise_texels", when=objection_to_pixels)(
-    conv2d_texels
-)
 
 
 def _is_last(workload: Workload) -> bool:
@@ -135,7 +121,7 @@ def _tiling(workload: Workload, source: te.ComputeOp) -> Tiling:
     message = objection(work, stored.tile) if stored is not None else ""
     if message:
         raise ConfigError(
-            f"nn.conv2d: the choice {TEXELS} does not fit: {message}", hint="leave it to the model, or tune"
+            f"nn.conv2d: the choice {TEXELS.name} does not fit: {message}", hint="leave it to the model, or tune"
         )
     return stored or Tiling(usual_tile(work))
 

@@ -27,7 +27,7 @@ from armillary.tir.expr import ProducerLoad, Reduce
 GROUP = 128  # work-items of a group that transforms
 
 
-@implement("opencl.conv2d_winograd", family="opencl", name="winograd")
+@implement("winograd", family="opencl")
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Three kernels; the default where what follows is no plain epilogue."""
     stages = {s.op.tag.removeprefix("winograd_"): s.op.output(0) for s in schedule.stages if _is_stage(s.op)}

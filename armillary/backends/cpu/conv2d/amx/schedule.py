@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH, SIDE, TILE_DWORDS, Block, Shape, has_prefetch
-from armillary.backends.cpu.conv2d.amx.space import OPERATOR, TILES, block_of, explain_tiles, refuses, shape_of
+from armillary.backends.cpu.conv2d.amx.space import OPERATOR, block_of, shape_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import compute_in_tile, effect_of, element_of, followers, fuse_all, stored_or_fused
 from armillary.backends.registry import Fused, implement
@@ -167,15 +167,7 @@ def tiled_block(
     return S.seq(*(effect_of("tile_zero", tile, block.pixels) for *_, tile in tiles), loop, *stores)
 
 
-@implement(
-    {BFLOAT16_OPERATOR: "half_tiles", OPERATOR: "byte_tiles"},
-    family="cpu",
-    when=refuses,
-    compute=_compute,
-    priority=20,
-    explain=explain_tiles,
-    algorithm=TILES,
-)
+@implement("half_tiles", "byte_tiles", family="cpu", compute=_compute)
 def in_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles of blocked data."""
     workload = fused.workload

@@ -1,23 +1,22 @@
 """What a convolution by matrix tiles (AMX) can choose from: the block of tiles.
 
 In: a workload of blocked data and weights in words, and a `CpuModel` with tiles. Out: blocks with their cycles, the
-block of a call, who refuses, the explanation. Invariant: no tensor expression is imported; schedule.py makes the loops.
+block of a call, who refuses, the algorithm. Invariant: no tensor expression is imported; schedule.py makes the loops.
 Costs: cost.py.
 """
 
 from __future__ import annotations
 
 from armillary.backends.cpu.conv2d.amx.cost import COPY_CYCLES, SIDE, TILE_DWORDS, Block, Shape, ranked_blocks
-from armillary.backends.cpu.cost.model import Estimate, Tile, explained
-from armillary.backends.cpu.space import tile_config
-from armillary.backends.explanation import Explanation
+from armillary.backends.cpu.cost.model import Estimate, Tile
+from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, tile_config
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import BFLOATS
 from armillary.ops.nn.conv import Conv2DAttrs, Window, window
-from armillary.target.choice import Choice
+from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel, cpu_model
 
-OPERATOR, TILES = "cpu.conv2d_NCHWc_int8", "conv2d.matrix_tiles"
+OPERATOR = "cpu.conv2d_NCHWc_int8"
 
 
 def tile_of_block(block: Block) -> Tile:
@@ -28,7 +27,7 @@ def tile_of_block(block: Block) -> Tile:
 def block_of(attrs: object, shape: Shape, cpu: CpuModel) -> Block:
     """The block of a convolution whose call has these attributes: what its choice says, or the best."""
     found, choice = ranked_blocks(shape, cpu), Choice.parse(getattr(attrs, "choice", ""))
-    given = set(choice.config) if choice.algorithm == TILES else set[tuple[str, int]]()
+    given = set(choice.config) if choice.algorithm == TILES.name else set[tuple[str, int]]()
     return next((b for b, _ in found if given <= set(tile_config(tile_of_block(b)))), found[0][0])
 
 
@@ -67,12 +66,34 @@ def refuses(workload: Workload) -> str | None:
     return None
 
 
-def explain_tiles(workload: Workload) -> Explanation:
+def _ranked(workload: Workload) -> list[tuple[Config, Estimate]]:
+    """Configurations with their estimates, the best first."""
+    rows = blocks_of(workload)
+    return [(tile_config(tile_of_block(b)), Estimate(f"{b}", cycles, "matrix tiles")) for b, cycles in rows]
+
+
+def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
+    return [config for config, _ in _ranked(workload)]
+
+
+def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+    return agreeing(_space(workload, cpu), given)[0]
+
+
+def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     """The block of tiles against the others."""
-    cpu = cpu_model(workload.target)
-    data, weight = (workload.tensor(k).static for k in (0, 1))
-    shape = shape_of(workload.attrs, data, weight)
-    mine, ranked = block_of(workload.attrs, shape, cpu), ranked_blocks(shape, cpu)
-    estimates = [Estimate(f"{block}", cycles, "matrix tiles") for block, cycles in ranked]
-    kind = "bfloat16" if weight[6] == BFLOATS else "bytes"
-    return explained(f"convolution of {kind} by matrix tiles", f"{mine}", estimates, cpu)
+    ranked = _ranked(workload)
+    mine = next(estimate for config, estimate in ranked if config == choice.config)
+    return Weighed(Cost(mine.cycles, mine.bound), tuple(e for _, e in ranked if e is not mine))
+
+
+def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:
+    kind = "bfloat16" if workload.tensor(1).static[6] == BFLOATS else "bytes"
+    return f"convolution of {kind} by matrix tiles"
+
+
+def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
+    return {"width": workload.result.static[3]}
+
+
+TILES = Algorithm("conv2d.matrix_tiles", _space, _default, _weigh, _title, _extents)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.amx.cost import COPY_CYCLES, DEPTH, SIDE, Block, Shape, ranked_blocks
 from armillary.backends.cpu.conv2d.amx.schedule import TAG, Operand, schedule_blocks, tiled_block
 from armillary.backends.cpu.conv2d.amx_first_layer.operator import PAIR, ROW, FirstLayerConv2DAttrs, result_shape
@@ -155,7 +156,7 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
 
 
 @implement(
-    OPERATOR, family="cpu", name="first_layer_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=_explain
+    Candidate(OPERATOR, "first_layer_tiles", _cannot_tile, explain_rule=_explain), family="cpu", compute=_compute
 )
 def first_layer_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles of an image of few channels."""

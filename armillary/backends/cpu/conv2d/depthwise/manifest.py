@@ -5,7 +5,10 @@ In: nothing. Out: `MANIFEST`. Invariant: importing it loads no tensor expression
 
 from __future__ import annotations
 
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.manifest import Manifest
 
-MANIFEST = Manifest((Candidate("nn.contrib_depthwise_conv2d_NCHWc", "depthwise_blocked", algorithm=DEPTHWISE),))
+MANIFEST = Manifest(
+    (Candidate("nn.contrib_depthwise_conv2d_NCHWc", "depthwise_blocked", algorithm=DEPTHWISE, sizes="any"),)
+)

@@ -19,7 +19,7 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
     choose_depthwise,
     goes_by_column,
 )
-from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE, depthwise_nest, explain_depthwise
+from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE, depthwise_nest
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside, schedule_in_tiles
 from armillary.backends.cpu.conv2d.direct.space import has_wide_border, is_banded
 from armillary.backends.cpu.cost.model import Tile
@@ -66,15 +66,7 @@ def depthwise_compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) ->
     return result
 
 
-@implement(
-    "nn.contrib_depthwise_conv2d_NCHWc",
-    family="cpu",
-    name="depthwise_blocked",
-    algorithm=DEPTHWISE.name,
-    sizes="any",
-    compute=depthwise_compute,
-    explain=explain_depthwise,
-)
+@implement("depthwise_blocked", family="cpu", compute=depthwise_compute)
 def depthwise_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Depthwise convolution by register tiles."""
     schedule_in_tiles(schedule, fused, _tile_output)

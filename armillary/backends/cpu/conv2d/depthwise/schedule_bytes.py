@@ -10,6 +10,7 @@ one dot product multiplies them with their taps. Without such instructions the c
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.direct.operator_bytes import depthwise_compute, tap_counts
 from armillary.backends.cpu.conv2d.direct.schedule import schedule_in_tiles
 from armillary.backends.cpu.cost.vectors import dividing
@@ -47,11 +48,9 @@ def _tile(workload: Workload, cpu: CpuModel) -> tuple[int, int]:
 
 
 @implement(
-    "cpu.depthwise_conv2d_NCHWc_int8",
+    Candidate("cpu.depthwise_conv2d_NCHWc_int8", "depthwise_bytes", explain_rule=explain_depthwise_bytes),
     family="cpu",
-    name="depthwise_bytes",
     compute=depthwise_compute,
-    explain=explain_depthwise_bytes,
 )
 def depthwise_bytes(schedule: te.Schedule, fused: Fused) -> None:
     """Depthwise convolution of bytes, band by band."""

@@ -15,8 +15,7 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
 )
 from armillary.backends.cpu.cost.model import bandwidth_of
 from armillary.backends.cpu.cost.vectors import lanes_of
-from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, explained_choice, tile_config, tile_of
-from armillary.backends.explanation import Explanation
+from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, tile_config, tile_of
 from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import window
 from armillary.target.choice import Choice, Cost
@@ -80,8 +79,3 @@ def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
 
 
 DEPTHWISE = Algorithm("conv2d.depthwise", _space, _default, _weigh, lambda *_: "depthwise convolution", _extents)
-
-
-def explain_depthwise(workload: Workload) -> Explanation:
-    """The choice, and what was weighed against it."""
-    return explained_choice(workload, DEPTHWISE)

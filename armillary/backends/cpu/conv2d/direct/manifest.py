@@ -5,13 +5,19 @@ In: nothing. Out: `MANIFEST`. Invariant: importing it loads no tensor expression
 
 from __future__ import annotations
 
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.direct.frames_conv2d import frames_conv2d
-from armillary.backends.cpu.conv2d.direct.space import DIRECT
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.conv2d.direct.space import DIRECT, has_longer_blocks
+from armillary.backends.cpu.manifest import Manifest
 from armillary.relay.transform.normal_form.infer_type import infer_type
 
 MANIFEST = Manifest(
-    (Candidate("nn.contrib_conv2d_NCHWc", "direct_blocked", algorithm=DIRECT),),
+    (
+        Candidate("nn.contrib_conv2d_NCHWc", "direct_blocked", algorithm=DIRECT, sizes="any"),
+        Candidate("cpu.conv2d_frames_NCHWc", "direct_frames", algorithm=DIRECT, sizes="any"),
+        Candidate("cpu.conv2d_NCHWc_bf16", "direct_bfloat16", has_longer_blocks, DIRECT),
+        Candidate("cpu.conv2d_NCHWc_int8", "direct_bytes", has_longer_blocks, DIRECT),
+    ),
     # Convolutions over three axes read frames where they lie.
     operators=lambda target: [infer_type.bind(), frames_conv2d.bind()],
 )

@@ -19,10 +19,8 @@ from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAtt
 from armillary.backends.cpu.conv2d.direct.space import (
     DIRECT,
     IMAGE,
-    explain_direct,
     flat_bands,
     has_dot_operands,
-    has_longer_blocks,
     has_padded_rows,
     has_wide_border,
     images_together,
@@ -135,22 +133,7 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
     return [t for t in conv.op.input_tensors if t.op.name == "data_pad"]
 
 
-@implement(
-    {"cpu.conv2d_frames_NCHWc": "direct_frames", "nn.contrib_conv2d_NCHWc": "direct_blocked"},
-    family="cpu",
-    algorithm=DIRECT.name,
-    sizes="any",
-    compute=direct_compute,
-    explain=explain_direct,
-)
-@implement(
-    {"cpu.conv2d_NCHWc_bf16": "direct_bfloat16", "cpu.conv2d_NCHWc_int8": "direct_bytes"},
-    family="cpu",
-    algorithm=DIRECT.name,
-    when=has_longer_blocks,
-    compute=direct_compute,
-    explain=explain_direct,
-)
+@implement("direct_frames", "direct_blocked", "direct_bfloat16", "direct_bytes", family="cpu", compute=direct_compute)
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled direct convolution."""
     (conv,) = fused.anchor

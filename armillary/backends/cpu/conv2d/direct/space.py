@@ -32,11 +32,9 @@ from armillary.backends.cpu.space import (
     Config,
     Weighed,
     best_tile_config,
-    explained_choice,
     tile_config,
     tile_of,
 )
-from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import BYTES, LONG
 from armillary.ops.nn.conv import window
@@ -187,11 +185,6 @@ def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
 
 
 DIRECT = Algorithm("conv2d.direct", _space, _default, _weigh, _title, _extents)
-
-
-def explain_direct(workload: Workload) -> Explanation:
-    """The choice, and what was weighed against it."""
-    return explained_choice(workload, DIRECT)
 
 
 def not_winograd(workload: Workload) -> str | None:

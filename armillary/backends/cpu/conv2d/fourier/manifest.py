@@ -5,9 +5,10 @@ In: nothing. Out: `MANIFEST`. Invariant: importing it loads no tensor expression
 
 from __future__ import annotations
 
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED, fourier_conv2d
 from armillary.backends.cpu.conv2d.fourier.space import FOURIER
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.manifest import Manifest
 
 MANIFEST = Manifest(
     (Candidate(TRANSFORMED, "fourier", algorithm=FOURIER),),

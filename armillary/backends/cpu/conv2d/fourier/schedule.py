@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from armillary import te
 from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer
-from armillary.backends.cpu.conv2d.fourier.space import FOURIER, chosen_tile, explain_fourier, layer_of
+from armillary.backends.cpu.conv2d.fourier.space import chosen_tile, layer_of
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import Stages, accumulators, fuse_all, inline_others, tagged_stages
 from armillary.backends.registry import Fused, implement
@@ -19,7 +19,7 @@ from armillary.backends.registry import Fused, implement
 STEPS = range(3)  # of a transform
 
 
-@implement("cpu.conv2d_fourier_NCHWc", family="cpu", name="fourier", algorithm=FOURIER.name, explain=explain_fourier)
+@implement("fourier", family="cpu")
 def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
     """Three phases, or strips."""
     layer, tile = layer_of(fused.workload), chosen_tile(fused.workload)

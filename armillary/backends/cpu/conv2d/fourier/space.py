@@ -15,9 +15,8 @@ from armillary.backends.cpu.conv2d.fourier.cost import (
     product_tiles,
 )
 from armillary.backends.cpu.cost.model import Tile, ranked_tiles, weight_bandwidth
-from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, chosen, explained_choice, tile_config
+from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, chosen, tile_config
 from armillary.backends.cpu.space import tile_of as tile_of_choice
-from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel
@@ -66,8 +65,3 @@ FOURIER = Algorithm("conv2d.fourier", _space, _default, _weigh, _title, _extents
 def chosen_tile(workload: Workload) -> Tile:
     """The register tile of the products."""
     return tile_of_choice(chosen(workload, FOURIER))
-
-
-def explain_fourier(workload: Workload) -> Explanation:
-    """The choice, and what was weighed against it."""
-    return explained_choice(workload, FOURIER)

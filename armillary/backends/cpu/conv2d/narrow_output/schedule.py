@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside
-from armillary.backends.cpu.conv2d.narrow_output.space import explain, refuses
 from armillary.backends.cpu.cost.narrow import pixel_tile
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.gemm.narrow import halved_to_two
@@ -58,15 +57,7 @@ def _compute(attrs: Conv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tenso
     return result
 
 
-@implement(
-    "nn.contrib_conv2d_NCHWc",
-    family="cpu",
-    name="narrow_output",
-    when=refuses,
-    compute=_compute,
-    priority=12,
-    explain=explain,
-)
+@implement("narrow_output", family="cpu", compute=_compute)
 def narrow_output(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes; lines of what follows, by vectors."""
     cpu = cpu_model(fused.workload.target)

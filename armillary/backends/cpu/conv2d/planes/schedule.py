@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.contiguous import is_one_run
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
@@ -141,7 +142,7 @@ def _in_place(data: te.Tensor, plan: _Plan) -> AnyFunction:
     return lambda b, ch, py, px, q: te.if_then_else(te.likely(q < start), lying(b, ch, q), tail(b, ch, q - start))
 
 
-@implement("nn.conv2d", family="cpu", name="planes", when=_applies, compute=planes_compute, priority=5)
+@implement(Candidate("nn.conv2d", "planes", _applies), family="cpu", compute=planes_compute)
 def planes(schedule: te.Schedule, fused: Fused) -> None:
     """Copy, then per thread some channels of a group at a time."""
     cpu = cpu_model(fused.workload.target)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from armillary.backends.cpu.conv2d.pooled.cost import MAX_WINDOW, band_rows
-from armillary.backends.cpu.conv2d.pooled.sizes import pooled_of
+from armillary.backends.cpu.conv2d.pooled.space import pooled_of
 from armillary.backends.cpu.graph._kernel_pairs import Pair, join_pairs
 from armillary.ir import IRModule
 from armillary.ops.nn.pool import normal

@@ -8,51 +8,23 @@ each of them; each part has the register tile it would have alone. How many rows
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.schedule import tile_lines
-from armillary.backends.cpu.conv2d.direct.space import nest_of
 from armillary.backends.cpu.conv2d.pooled.cost import Pooled, band_rows
-from armillary.backends.cpu.conv2d.pooled.sizes import pooled_of
-from armillary.backends.cpu.cost.model import Nest, choose_tile, explained, tile_estimate
+from armillary.backends.cpu.conv2d.pooled.space import banded_nest, sizes_of
+from armillary.backends.cpu.cost.model import choose_tile
 from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import accumulator_of, compute_in_tile, followers, fuse_all
 from armillary.backends.cpu.pool.blocked import pool_compute, tile_windows
-from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, implement
-from armillary.backends.workload import Workload
 from armillary.target.cpu import CpuModel, cpu_model
 
 
-def explain_pooled(workload: Workload) -> Explanation:
-    """The convolution's tile and what it is expected to take; no alternatives: the pass weighed them."""
-    cpu = cpu_model(workload.target)
-    nest = _nest(workload, cpu)
-    tile = choose_tile(nest, cpu)
-    name = f"convolution and pooling in bands of {band_rows(_sizes(workload), cpu)} rows"
-    return explained(name, f"{tile}", [replace(tile_estimate(nest, tile, cpu), name=name)], cpu)
-
-
-@implement(
-    "nn.contrib_conv2d_NCHWc + nn.avg_pool2d",
-    family="cpu",
-    name="conv_mean",
-    sizes="any",
-    compute=partial(pool_compute, "nn.avg_pool2d"),
-    explain=explain_pooled,
-)
-@implement(
-    "nn.contrib_conv2d_NCHWc + nn.max_pool2d",
-    family="cpu",
-    name="conv_max",
-    sizes="any",
-    compute=partial(pool_compute, "nn.max_pool2d"),
-    explain=explain_pooled,
-)
+@implement("conv_mean", family="cpu", compute=partial(pool_compute, "nn.avg_pool2d"))
+@implement("conv_max", family="cpu", compute=partial(pool_compute, "nn.max_pool2d"))
 def pooled(schedule: te.Schedule, fused: Fused) -> None:
     """Both in bands."""
     (conv,), (output,) = fused.inner, fused.outputs
@@ -67,8 +39,8 @@ def pooled(schedule: te.Schedule, fused: Fused) -> None:
         if tensor.op is not conv.op and tensor.op not in apart | {t.op for t in between}:
             schedule_stage(schedule, tensor, cpu)
     sums = accumulator_of(schedule, conv, middle)
-    band = _tile_bands(schedule, output, accumulator_of(schedule, windows, output), after, _sizes(workload), cpu)
-    *_, at = tile_lines(schedule, middle, sums, choose_tile(_nest(workload, cpu), cpu))
+    band = _tile_bands(schedule, output, accumulator_of(schedule, windows, output), after, sizes_of(workload), cpu)
+    *_, at = tile_lines(schedule, middle, sums, choose_tile(banded_nest(workload, cpu), cpu))
     compute_in_tile(schedule, between, schedule[middle], at)
     schedule[middle].compute_at(schedule[output], band)
 
@@ -91,15 +63,3 @@ def _tile_bands(
     at = fuse_all(stage, [batch, band, group])
     stage.parallel(at)
     return at
-
-
-def _nest(workload: Workload, cpu: CpuModel) -> Nest:
-    """The convolution as a product with the blocks of a task, by tiles of one line."""
-    nest = nest_of(workload.inner[0], cpu)
-    return replace(nest, chunks=_sizes(workload).group, lines_per_image=1, has_rest=False, taps=(), part=0)
-
-
-def _sizes(workload: Workload) -> Pooled:
-    data = workload.tensor(0)
-    weight = workload.inner[0].tensor(1)
-    return pooled_of(workload.op.name, workload.attrs, data, math.prod(weight.static[1:5]))

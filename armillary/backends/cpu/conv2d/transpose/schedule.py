@@ -9,6 +9,7 @@ as for conv2d_blocked; no product with an inserted zero is made.
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.model import Nest, Tile, choose_tile, explained, ranked_tiles, weight_bandwidth
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
@@ -58,7 +59,7 @@ def explain_transpose(workload: Workload) -> Explanation:
     return explained("transposed convolution by phases", str(tile), rows, cpu)
 
 
-@implement(NAME, family="cpu", name="transpose_blocked", explain=explain_transpose)
+@implement(Candidate(NAME, "transpose_blocked", explain_rule=explain_transpose), family="cpu")
 def transpose_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled convolution of each phase."""
     cpu = cpu_model(fused.workload.target)

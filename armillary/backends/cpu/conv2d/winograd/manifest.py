@@ -5,11 +5,12 @@ In: nothing. Out: `MANIFEST`. Invariant: importing it loads no tensor expression
 
 from __future__ import annotations
 
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import TRANSFORMED, winograd_conv2d
-from armillary.backends.cpu.manifest import Candidate, Manifest
+from armillary.backends.cpu.manifest import Manifest
 
 MANIFEST = Manifest(
-    (Candidate(TRANSFORMED, "winograd", algorithm=WINOGRAD),),
+    (Candidate(TRANSFORMED, "winograd", algorithm=WINOGRAD, sizes="any"),),
     layouts=lambda target: [winograd_conv2d.bind(target=target)],
 )

@@ -18,7 +18,7 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     Plan,
     has_prefetch,
 )
-from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD, chosen_form, explain_winograd, layer_of_call
+from armillary.backends.cpu.conv2d.winograd.space import chosen_form, layer_of_call
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import (
     Stages,
@@ -35,14 +35,7 @@ from armillary.target.cpu import cpu_model
 SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
 
 
-@implement(
-    "cpu.conv2d_winograd_NCHWc",
-    family="cpu",
-    name="winograd",
-    algorithm=WINOGRAD.name,
-    sizes="any",
-    explain=explain_winograd,
-)
+@implement("winograd", family="cpu")
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""
     cpu, layer = cpu_model(fused.workload.target), layer_of_call(fused.workload)

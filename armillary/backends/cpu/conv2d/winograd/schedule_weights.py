@@ -8,11 +8,12 @@ each weight is read once and each result written once, so the time is that of wr
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.loops import fuse_all
 from armillary.backends.registry import Fused, implement
 
 
-@implement("cpu.conv2d_winograd_weight_transform", family="cpu", name="winograd_weights")
+@implement(Candidate("cpu.conv2d_winograd_weight_transform", "winograd_weights"), family="cpu")
 def schedule_weights(schedule: te.Schedule, fused: Fused) -> None:
     """Rows in registers, all points unrolled, one vector of output channels at a time."""
     (output,) = fused.outputs

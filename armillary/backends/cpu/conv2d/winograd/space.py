@@ -26,11 +26,9 @@ from armillary.backends.cpu.space import (
     Weighed,
     best_tile_config,
     chosen,
-    explained_choice,
     tile_config,
     tile_of,
 )
-from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel
@@ -98,8 +96,3 @@ def chosen_form(workload: Workload) -> tuple[Plan, Tile]:
     """The form and the register tile of the products."""
     choice = chosen(workload, WINOGRAD)
     return _plan(choice), tile_of(choice)
-
-
-def explain_winograd(workload: Workload) -> Explanation:
-    """The choice, and what was weighed against it."""
-    return explained_choice(workload, WINOGRAD)
