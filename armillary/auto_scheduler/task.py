@@ -24,8 +24,8 @@ from armillary.autotvm.task.task import (
     TaskTemplate,
     args_to_workload,
     create,
-    register_template,
 )
+from armillary.autotvm.task.templates import register_template
 from armillary.base.aliases import AnyFunction
 from armillary.base.boundary import boundary, bounded
 from armillary.base.lazy import similar

@@ -17,7 +17,8 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.measure.option import measure_option
 from armillary.autotvm.task.flop import loops_flop
 from armillary.autotvm.task.space import ConfigSpace
-from armillary.autotvm.task.task import Task, TaskTemplate, create, get_config, register_template
+from armillary.autotvm.task.task import Task, TaskTemplate, create, get_config
+from armillary.autotvm.task.templates import register_template
 from armillary.autotvm.tuner.callback import Callback
 from armillary.base.boundary import boundary, bounded
 from armillary.driver.library import FunctionLibrary

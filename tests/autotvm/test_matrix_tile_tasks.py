@@ -115,5 +115,5 @@ def test_every_block_of_a_convolution_gives_the_same_and_a_record_chooses_it(siz
         with autotvm.apply_history_best([pair]), PassContext(opt_level=3):
             (text,) = re.findall(r'choice="([^"]*)"', str(optimized(module, TARGET, {})))
         knobs = " ".join(f"{name}={config[name].val}" for name in ("rows", "vectors", "lines"))
-        assert text.startswith(f"conv2d.matrix_tiles {knobs} | by record")
+        assert text.startswith(f"conv2d.matrix_tiles {knobs} | ") and " | by record | " in text
     assert len(loops) == len(task.config_space), "each configuration makes loops of its own"

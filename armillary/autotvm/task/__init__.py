@@ -6,7 +6,11 @@ fallback gives. Invariant: names are resolved on first use. Where to look next: 
 
 from __future__ import annotations
 
-from armillary.base.lazy import lazy_names
+from armillary.autotvm.task.templates import register_source
+from armillary.base.lazy import deferred, imported, lazy_names
+
+with deferred():
+    from armillary.autotvm.task import network as _network
 
 _HERE = "armillary.autotvm.task"
 _TABLE = {
@@ -21,3 +25,4 @@ _TABLE = {
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
+register_source(lambda: imported(_network))  # templates of networks

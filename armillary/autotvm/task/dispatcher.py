@@ -27,7 +27,8 @@ from armillary.target.cpu import isa_of
 
 with deferred():
     from armillary.autotvm.record import foreign_reason, last_of_each, load_from_file
-    from armillary.autotvm.task.task import Task, find_template
+    from armillary.autotvm.task.task import Task
+    from armillary.autotvm.task.templates import find_template
 if TYPE_CHECKING:
     from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 

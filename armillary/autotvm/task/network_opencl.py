@@ -12,7 +12,8 @@ from functools import lru_cache
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
 from armillary.autotvm.task.space import ConfigSpace
-from armillary.autotvm.task.task import Task, register_template
+from armillary.autotvm.task.task import Task
+from armillary.autotvm.task.templates import register_template
 from armillary.backends.opencl.algorithms import BECOMES
 from armillary.backends.opencl.graph import apply_records
 from armillary.backends.opencl.graph.apply_records import IMAGES, IMAGES_LAST, SPLITS, TUNED, knobs_of

@@ -21,11 +21,12 @@ from armillary import te
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.flop import compute_flop
 from armillary.autotvm.task.space import ConfigEntity, ConfigSpace, FallbackConfigEntity
+from armillary.autotvm.task.templates import find_template, register_template
 from armillary.base.aliases import AnyFunction
 from armillary.base.arguments import Arguments
 from armillary.base.digest import blake2b
 from armillary.base.dispatch import DispatchContext, Workload
-from armillary.base.lazy import deferred, imported, similar
+from armillary.base.lazy import deferred
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.te_build import build
 from armillary.errors import ArmillaryError
@@ -34,7 +35,6 @@ from armillary.te.tensor import static_shape
 from armillary.tir.stmt import PrimFunc
 
 with deferred():
-    from armillary.autotvm.task import network
     from armillary.relay.infer import infer_type
     from armillary.relay.parser import parse_expr
     from armillary.relay.printer import astext
@@ -140,25 +140,6 @@ def _code_hash(function: Callable[..., object]) -> str | None:
     digest = blake2b()
     digest.update(code.co_code + repr(code.co_names).encode())
     return digest.hexdigest()[:16]
-
-
-TASK_TABLE: dict[str, TaskTemplate] = {}
-
-
-def register_template(made: TaskTemplate) -> None:
-    """Make a template known by its name; a script may define it anew."""
-    TASK_TABLE[made.name] = made
-
-
-def find_template(name: str) -> TaskTemplate:
-    """The template of a name; TuningError names close ones."""
-    if name not in TASK_TABLE:
-        imported(network)  # registers those of networks
-    if name not in TASK_TABLE:
-        near = similar(name, list(TASK_TABLE), 1, 0.6)
-        hint = f"did you mean {near[0]!r}?" if near else "define it with @autotvm.template(name)"
-        raise TuningError(f"there is no template {name!r}", hint=hint)
-    return TASK_TABLE[name]
 
 
 def template(task_name: object, func: Callable[..., object] | None = None) -> Any:

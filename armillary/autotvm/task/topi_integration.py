@@ -15,15 +15,14 @@ from typing import Any
 from armillary import te
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.task import (
-    TASK_TABLE,
     Instance,
     TaskTemplate,
     args_to_workload,
     get_config,
     recorded_config,
-    register_template,
     using_config,
 )
+from armillary.autotvm.task.templates import TASK_TABLE, register_template
 from armillary.base.aliases import AnyFunction
 from armillary.base.arguments import Arguments
 from armillary.base.dispatch import Workload

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from armillary.backends.cpu.graph.apply_records import IN_BLOCKS, choice_of, layouts_in, packed_layouts, workload_of
+from armillary.backends.cpu.graph.apply_records import workload_of
+from armillary.backends.cpu.graph.record_knobs import IN_BLOCKS, TUNED, choice_of, layouts_in, packed_layouts
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
 from armillary.base.data_layout import layout
 from armillary.base.dispatch import DispatchContext
@@ -86,14 +87,15 @@ def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
     inner, outer = _blocks(expr, asked)
     outputs, inputs = weight.static[:2]
     is_by_channel = is_depthwise(expr, data.static, weight.static)
-    kernel = layouts_in(inner, outer, is_by_channel=is_by_channel)[1]
+    name = DEPTHWISE if is_by_channel else CONV2D
+    kernel = layouts_in(TUNED[name], (inner, outer))[1]
     if asked.layouts[1] != kernel or (is_by_channel and inner != outer):
         raise _misfit(expr, asked, f"the weight's layout to these of data and result is {kernel}")
     counts = (data.static[1], outputs) if is_by_channel else (inputs, outputs // expr.attrs.groups)
     for count, block, kind in zip(counts, (inner, outer), ("input", "output"), strict=True):
         if count % block:
             raise _misfit(expr, asked, f"{count} {kind} channels are no whole blocks of {block}")
-    return blocked(DEPTHWISE if is_by_channel else CONV2D, expr, inner, outer, kernel)
+    return blocked(name, expr, inner, outer, kernel)
 
 
 def _dense_in_layouts(expr: Call, asked: Choice, weight: TensorType) -> LayoutChoice:
