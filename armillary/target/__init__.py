@@ -9,6 +9,7 @@ load LLVM.
 from armillary.base.lazy import lazy_names
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.target.devices import adreno, arm_cpu, cuda, hexagon, intel_graphics, mali, rocm
+from armillary.target.features import TargetFeatures
 from armillary.target.generic_func import generic_func, get_native_generic_func, override_native_generic_func
 from armillary.target.kind import TargetKind
 from armillary.target.target import Target, as_target
@@ -21,6 +22,7 @@ bifrost = mali
 __all__ = [
     "CpuModel",
     "Target",
+    "TargetFeatures",
     "TargetKind",
     "adreno",
     "arm_cpu",

@@ -6,17 +6,8 @@ Invariant: targets that are no CPU have none of them; a name that never existed 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from armillary.base.lazy import deferred
-
-if TYPE_CHECKING:
-    from armillary.target.target import Target
-
-with deferred():
-    from armillary.target.cpu import architecture as _architecture
-    from armillary.target.cpu import cpu_model as _cpu_model
-    from armillary.target.cpu import triple_of as _triple_of
+from armillary.target.cpu import architecture, cpu_model, triple_of
+from armillary.target.target import Target, register_features
 
 _FEATURES = {
     "has_asimd": "neon",
@@ -44,7 +35,7 @@ class TargetFeatures:
     @property
     def is_aarch64(self) -> bool:
         """Whether code is for 64-bit Arm."""
-        return self._is_cpu() and str(_architecture(str(_triple_of(self._target)))) == "aarch64"
+        return self._is_cpu() and str(architecture(str(triple_of(self._target)))) == "aarch64"
 
     def _is_cpu(self) -> bool:
         return self._target.kind.name in ("llvm", "c")
@@ -59,4 +50,7 @@ class TargetFeatures:
             feature = _FEATURES[name]
             taken = {f"+no{feature}", f"-{feature}"} | ({"+nodsp", "-dsp"} if feature == "mve" else set())
             return (feature in controller or f"+{feature}" in message) and not message & taken
-        return self._is_cpu() and bool(_cpu_model(self._target).has(_FEATURES[name]))
+        return self._is_cpu() and bool(cpu_model(self._target).has(_FEATURES[name]))
+
+
+register_features(TargetFeatures)

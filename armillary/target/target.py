@@ -10,20 +10,28 @@ from __future__ import annotations
 import contextvars
 import json
 import warnings
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from armillary.base.json_types import JsonObject
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
 from armillary.target.boards import BOARDS
-from armillary.target.features import TargetFeatures
 from armillary.target.kind import HOSTED_DEFAULTS, UNHEEDED, Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
+if TYPE_CHECKING:
+    from armillary.target.features import TargetFeatures
+
 T = TypeVar("T")
 _MOST_HOSTS = 8
+_FEATURES: list[Callable[[Target], TargetFeatures]] = []  # of features.py, which stands above: it knows processors
 _STACK: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("target", default=())
+
+
+def register_features(rule: Callable[[Target], TargetFeatures]) -> None:
+    """Say what `Target.features` is."""
+    _FEATURES[:] = [rule]
 
 
 class NoTargetError(TargetError, AssertionError):
@@ -139,7 +147,7 @@ class Target:
     @property
     def features(self) -> TargetFeatures:
         """What code for the target may use: `target.features.has_sve`."""
-        return TargetFeatures(self)
+        return _FEATURES[0](self)
 
     @property
     def model(self) -> str:

@@ -218,8 +218,6 @@ _CIRCLES = {
     # expression, a tensor's + is an operator's), and a class cannot stand below the modules of its own methods. The
     # number may only fall.
     "armillary.relay.expr": 79,
-    "armillary.target.target": 3,  # a target's features are those of its processor
-    "armillary.autotvm.task.task": 5,  # templates of networks are registered when one is asked for
 }
 
 
