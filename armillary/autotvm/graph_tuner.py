@@ -20,10 +20,10 @@ import numpy as np
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import LogFile, encode, load_from_file
-from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE, Blocks
+from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE
 from armillary.autotvm.task.network import Link, extract_from_program, links_of_program
 from armillary.autotvm.tuner.pairwise_costs import least, total
-from armillary.backends.cpu.graph.record_knobs import BLOCKS, own_blocks
+from armillary.backends.cpu.graph.record_knobs import BLOCKS, Blocks, own_blocks
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dispatch import Workload

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult, create_measure_batch
-from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE, Blocks
+from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE
 from armillary.autotvm.task.network import Link
 from armillary.autotvm.task.network_cpu import knobs_in_blocks, tasks_in_blocks
 from armillary.autotvm.task.task import Task
+from armillary.backends.cpu.graph.record_knobs import Blocks
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
 from armillary.target import Target

@@ -52,7 +52,7 @@ _MOST = {"winograd", "strip", "fourier", TAPS, MATRIX_TILES, *BLOCKS, *_TILE, *_
 KNOBS = ("winograd", "strip", *_TILE, "width", *BLOCKS, "fourier", MATRIX_TILES, TAPS)  # in the order of a space
 NOT_FOURIER = Rejection(FOURIER, reason="the record is faster")  # of a choice whose task has both
 Blocks = tuple[int, int]  # channels of a block of data, and of result
-Knobs = Mapping[str, int | tuple[str, str]]  # annotations are texts
+Knobs = Mapping[str, object]  # numbers, of annotations two texts
 
 
 def task_of(operator: str) -> str:
