@@ -136,13 +136,14 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
         raise ConfigError(f"the record {config} of {workload[0]} has knobs of other kinds", hint="tune again")
     (f, y, x), (a, b, c) = zip(*(config[name].size[1:] for name in SPLITS[:3]), strict=True)
     step, size = config["tile_rcc"].size[1], config["winograd"].val
-    if not step:
-        return Choice(PLAIN.name, source=Source.RECORD)
     knobs = config_of(Tiling(Tile((a, b, c), (f, y, x), step), bool(config["unroll_explicit"].val)))
-    if size == BY_PRODUCT:
-        return Choice(PRODUCT.name, knobs, source=Source.RECORD)
-    if size:
-        return Choice(WINOGRAD.name, (("tile", size), *knobs), source=Source.RECORD)
     names = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE, **dict.fromkeys((*IMAGES, *IMAGES_LAST), TEXELS)}
-    algorithm = names.get(workload[0], PRODUCT).name
-    return Choice(algorithm, knobs, source=Source.RECORD)
+    if not step:
+        choice = Choice(PLAIN.name, source=Source.RECORD)
+    elif size not in (0, BY_PRODUCT):
+        choice = Choice(WINOGRAD.name, (("tile", size), *knobs), source=Source.RECORD)
+    else:
+        algorithm = PRODUCT if size == BY_PRODUCT else names.get(workload[0], PRODUCT)
+        choice = Choice(algorithm.name, knobs, source=Source.RECORD)
+    check_algorithm(next(op for op, tasks in TUNED.items() if workload[0] in tasks), choice)
+    return choice
