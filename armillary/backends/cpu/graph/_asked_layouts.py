@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from armillary.backends.cpu.graph.apply_records import workload_of
-from armillary.backends.cpu.graph.record_knobs import IN_BLOCKS, TUNED, choice_of, layouts_in, packed_layouts
 from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
 from armillary.base.data_layout import layout
 from armillary.base.dispatch import DispatchContext
 from armillary.base.extent import Known
+from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.infer import infer_type
@@ -26,6 +26,9 @@ from armillary.relay.transform._rules import call, is_from_constants, tensor
 from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutRule, Request, transform
 from armillary.relay.types import TensorType
 from armillary.target.choice import Choice
+
+with deferred():
+    from armillary.backends.cpu.graph import record_knobs
 
 CONV2D, DEPTHWISE = "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"
 _BLOCKED_OUTPUT = "NCHW{}c"
@@ -65,10 +68,10 @@ def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
     made = alone.build(moved)
     infer_type(made)
     workload = workload_of(made)
-    if workload is None or workload[0] not in IN_BLOCKS:
+    if workload is None or workload[0] not in record_knobs.IN_BLOCKS:
         return Choice()
     config = context.query(request.target, workload)
-    result = Choice() if config is None else choice_of(config, workload)
+    result = Choice() if config is None else record_knobs.choice_of(config, workload)
     return result if result.layouts else Choice()
 
 
@@ -88,7 +91,7 @@ def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
     outputs, inputs = weight.static[:2]
     is_by_channel = is_depthwise(expr, data.static, weight.static)
     name = DEPTHWISE if is_by_channel else CONV2D
-    kernel = layouts_in(TUNED[name], (inner, outer))[1]
+    kernel = record_knobs.layouts_in(record_knobs.TUNED[name], (inner, outer))[1]
     if asked.layouts[1] != kernel or (is_by_channel and inner != outer):
         raise _misfit(expr, asked, f"the weight's layout to these of data and result is {kernel}")
     counts = (data.static[1], outputs) if is_by_channel else (inputs, outputs // expr.attrs.groups)
@@ -104,8 +107,8 @@ def _dense_in_layouts(expr: Call, asked: Choice, weight: TensorType) -> LayoutCh
     if types != {"float32"} or not is_from_constants(expr.args[1]):
         raise _misfit(expr, asked, "layouts can be chosen for float32 and constant weights of known sizes")
     block = layout(asked.layouts[1]).block("N") if len(asked.layouts) == 3 else 0
-    if block < 1 or asked.layouts != packed_layouts(block):
-        raise _misfit(expr, asked, f"its layouts are such as {' '.join(packed_layouts(16))}")
+    if block < 1 or asked.layouts != record_knobs.packed_layouts(block):
+        raise _misfit(expr, asked, f"its layouts are such as {' '.join(record_knobs.packed_layouts(16))}")
     return packed_dense(expr, weight.static[0], block)
 
 

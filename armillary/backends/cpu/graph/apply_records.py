@@ -17,14 +17,15 @@ autotvm/task/dispatcher.py.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from armillary.backends.cpu.conv2d.fourier import fourier_conv2d
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import WINOGRAD, eligible
-from armillary.backends.cpu.graph.record_knobs import BLOCKED, FOURIER, PACKED, choice_of, task_of
 from armillary.backends.overrides import SCHEDULE_CHOICE, keys_of
 from armillary.backends.records import WorkloadRule, call_key, with_records
 from armillary.base.data_layout import Layout, layout
 from armillary.base.dispatch import Workload
+from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
@@ -37,12 +38,15 @@ from armillary.target import Target
 from armillary.target.choice import Choice, stored_choice
 from armillary.transform import define_pass
 
+with deferred():
+    from armillary.backends.cpu.graph import record_knobs  # most builds have no records
+
 
 @define_pass("apply-records", opt_level=0)
 def apply_records(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
-    return _in_their_layouts(with_records(module, chosen, rule_of, choice_of, _fits, _refuse))
+    return _in_their_layouts(with_records(module, chosen, rule_of, _choice_of, _fits, _refuse))
 
 
 def _in_their_layouts(module: IRModule) -> IRModule:
@@ -57,7 +61,9 @@ def _in_their_layouts(module: IRModule) -> IRModule:
 
 def _other_layouts(expr: Expr) -> tuple[str, ...]:
     """The layouts of data, weight and result that a call's choice names, if they are not the call's own."""
-    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in (*BLOCKED, PACKED) or not expr.attrs.choice:
+    if not isinstance(expr, Call) or not getattr(expr.attrs, "choice", ""):
+        return ()
+    if getattr(expr.op, "name", "") not in (*record_knobs.BLOCKED, record_knobs.PACKED):
         return ()
     wanted = stored_choice(expr).layouts
     return wanted if wanted and wanted != _own_layouts(expr) else ()
@@ -65,7 +71,7 @@ def _other_layouts(expr: Expr) -> tuple[str, ...]:
 
 def _own_layouts(call: Call) -> tuple[str, ...]:
     attrs = call.attrs
-    if call.op.name == PACKED:
+    if call.op.name == record_knobs.PACKED:
         return ("NC", attrs.weight_layout, "NC")
     return (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout)
 
@@ -84,11 +90,15 @@ def _relaid(expr: Expr) -> Expr | None:
     return transform(made, layout(wanted[2]), layout(own[2]))
 
 
+def _choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
+    return record_knobs.choice_of(config, workload)
+
+
 def _fits(expr: Call, choice: Choice) -> bool:
     """Whether transforms can compute a call, if its record says that they do: that depends on the weights' values."""
     if choice.algorithm == WINOGRAD:
         return eligible(expr) is not None
-    return choice.algorithm != FOURIER or fourier_conv2d.eligible(expr) is not None
+    return choice.algorithm != record_knobs.FOURIER or fourier_conv2d.eligible(expr) is not None
 
 
 def _refuse(expr: Expr, asked: Choice) -> None:
@@ -119,7 +129,7 @@ def workload_of(expr: Expr) -> Workload | None:
     whether Winograd's algorithm can compute it; None for calls that are not tuned."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op):
         return None
-    name = task_of(expr.op.name)
+    name = record_knobs.task_of(expr.op.name)
     key = call_key(expr, expr.op) if name else None
     if key is None:
         return None
