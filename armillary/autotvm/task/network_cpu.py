@@ -301,15 +301,13 @@ def _moved(args: Args, own: tuple[int, int], blocks: tuple[int, int]) -> float:
     return (data if blocks[0] != own[0] else 0) + (result if blocks[1] != own[1] else 0)
 
 
-for _op, _name in TUNED.items():
-    register_template(CpuTemplate(_name, get_op(_op)))
 for _tuned in select.TUNED.values():
-    register_template(AlgorithmTemplate(_tuned))
+    register_template(AlgorithmTemplate(_tuned) if _tuned.knobs else CpuTemplate(_tuned.task, get_op(_tuned.op)))
 _PLAIN = {"nn.conv2d": _CONVOLUTIONS, "nn.dense": _DENSE}
 _OF_BYTES = {
     f"q{name}": tasks for name, tasks in _PLAIN.items()
 }  # or what computes them where bytes are not multiplied
-_OF_FOLDERS = {op: (tuned.task,) for op, tuned in select.TUNED.items()}
+_OF_FOLDERS = {op: (tuned.task,) for op, tuned in select.TUNED.items() if tuned.knobs}
 FAMILY = Family(
     {**_PLAIN, **_OF_BYTES, "nn.batch_matmul": ("batch_matmul.cpu",), **_OF_FOLDERS},
     apply_records.apply_records,

@@ -41,7 +41,7 @@ with deferred():
 
 def _chosen() -> Sequence[str]:
     """Operators whose choice `schedule.choice` overrules."""
-    return ("nn.conv2d", "nn.dense", "nn.batch_matmul", *_select.TUNED)
+    return ("nn.conv2d", "nn.dense", "nn.batch_matmul", *(op for op, tuned in _select.TUNED.items() if tuned.knobs))
 
 
 def _plain(target: Target) -> Sequence[Pass]:

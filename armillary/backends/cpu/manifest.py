@@ -16,15 +16,16 @@ from armillary.base.record import record
 
 @record
 class TunedOperator:
-    """An operator that has tasks: their configurations are those of the algorithm's space, by the names of `knobs`.
+    """An operator that has tasks. `task`: what they are called, in records too. Its attributes have a `choice`.
 
-    `task`: what its tasks are called, in records too. The operator's attributes have a `choice`.
+    Configurations are those of the algorithm's space, by the names of `knobs`; without these the algorithm is weighed
+    against others of a contraction, whose knobs are those of graph/record_knobs.py.
     """
 
     op: str
     task: str
     algorithm: Algorithm
-    knobs: tuple[str, ...]
+    knobs: tuple[str, ...] = ()
 
 
 @record

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.gemm import space, space_amx, space_dots, space_narrow
-from armillary.backends.cpu.manifest import Manifest
+from armillary.backends.cpu.manifest import Manifest, TunedOperator
 
 _TILES, _PRODUCT, _NARROW = space_amx.TILES, space.PRODUCT, space_narrow.explain
 MANIFEST = Manifest(
@@ -28,5 +28,10 @@ MANIFEST = Manifest(
         Candidate("nn.batch_matmul", "packing_words_batch_matmul", space_dots.refuses, _PRODUCT),
         Candidate("nn.batch_matmul", "packing_batch_matmul", space.refuses, _PRODUCT),
         Candidate("nn.batch_matmul", "open_batch_matmul", space.open_batch_refuses, _PRODUCT, sizes="named"),
-    )
+    ),
+    tuned=(
+        TunedOperator("nn.contrib_dense_pack", "dense_pack.cpu", _PRODUCT),
+        TunedOperator("nn.dense", "dense.cpu", _PRODUCT),
+        TunedOperator("nn.batch_matmul", "batch_matmul.cpu", _PRODUCT),
+    ),
 )

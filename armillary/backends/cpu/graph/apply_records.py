@@ -129,7 +129,7 @@ def workload_of(expr: Expr) -> Workload | None:
     whether Winograd's algorithm can compute it; None for calls that are not tuned."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op):
         return None
-    name = record_knobs.task_of(expr.op.name)
+    name = record_knobs.TUNED.get(expr.op.name, "")
     key = call_key(expr, expr.op) if name else None
     if key is None:
         return None

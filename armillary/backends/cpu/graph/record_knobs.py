@@ -11,38 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from armillary.backends.cpu import select
 from armillary.backends.cpu.space import OWN_TAPS, TAPS
 from armillary.base.data_layout import layout
 from armillary.base.dispatch import Workload
-from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.target.choice import Choice, Guard, Rejection, Source
 
-with deferred():
-    from armillary.backends.cpu import select
-
-TUNED = {  # contractions whose tasks weigh several algorithms; those of one say so in their manifest
-    "nn.contrib_conv2d_NCHWc": "conv2d_NCHWc.cpu",
-    "nn.contrib_depthwise_conv2d_NCHWc": "depthwise_conv2d_NCHWc.cpu",
-    "cpu.conv2d_NCHWc_int8": "conv2d_NCHWc_int8.cpu",
-    "cpu.conv2d_NCHWc_bf16": "conv2d_NCHWc_bf16.cpu",
-    "nn.contrib_dense_pack": "dense_pack.cpu",
-    "nn.dense": "dense.cpu",
-    "nn.batch_matmul": "batch_matmul.cpu",
-}
+TUNED = {tuned.op: tuned.task for tuned in select.TUNED.values()}
 BLOCKED = ("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")
 PACKED = "nn.contrib_dense_pack"
 IN_BLOCKS = tuple(TUNED[name] for name in (*BLOCKED, PACKED))
 DIRECT, WINOGRAD, FOURIER = "conv2d.direct", "conv2d.winograd", "conv2d.fourier"
-ALGORITHMS = {  # of tasks, without transforms
-    "conv2d_NCHWc.cpu": DIRECT,
-    "depthwise_conv2d_NCHWc.cpu": "conv2d.depthwise",
-    "conv2d_NCHWc_int8.cpu": DIRECT,
-    "conv2d_NCHWc_bf16.cpu": DIRECT,
-    "dense_pack.cpu": "gemm.register_tiles",
-    "dense.cpu": "gemm.register_tiles",
-    "batch_matmul.cpu": "gemm.register_tiles",
-}
+ALGORITHMS = {tuned.task: tuned.algorithm.name for tuned in select.TUNED.values()}  # without transforms
 ANNOTATIONS = ("none", "unroll")  # of the loops over kh and kw, in the knob TAPS
 BLOCKS = ("data_block", "result_block")  # knobs
 MATRIX_TILES = "matrix_tiles"  # a knob of what is computed by those: 1
@@ -53,13 +34,6 @@ KNOBS = ("winograd", "strip", *_TILE, "width", *BLOCKS, "fourier", MATRIX_TILES,
 NOT_FOURIER = Rejection(FOURIER, reason="the record is faster")  # of a choice whose task has both
 Blocks = tuple[int, int]  # channels of a block of data, and of result
 Knobs = Mapping[str, object]  # numbers, of annotations two texts
-
-
-def task_of(operator: str) -> str:
-    """The name of the tasks of an operator, "" where it is not tuned."""
-    if operator in TUNED:
-        return TUNED[operator]
-    return select.TUNED[operator].task if operator in select.TUNED else ""
 
 
 def knobs_of(choice: Choice, width: int) -> Knobs:
@@ -76,9 +50,9 @@ def knobs_of(choice: Choice, width: int) -> Knobs:
 def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
     """The choice that a configuration of a task states."""
     values = {name: value for name in config if (value := number_of(config[name])) is not None}
-    tuned = next((t for t in select.TUNED.values() if t.task == workload[0]), None)
-    _check(config, values, workload, (_LEAST, _MOST) if tuned is None else (set(tuned.knobs), set(tuned.knobs)))
-    if tuned is not None:
+    tuned = next(t for t in select.TUNED.values() if t.task == workload[0])
+    _check(config, values, workload, (set(tuned.knobs), set(tuned.knobs)) if tuned.knobs else (_LEAST, _MOST))
+    if tuned.knobs:
         return Choice(tuned.algorithm.name, tuple((k, values[k]) for k in tuned.knobs), source=Source.RECORD)
     tile, layouts = tuple((name, values.get(name, 1)) for name in _TILE), _layouts_of(values, workload)
     algorithm = _algorithm_of(values, workload)

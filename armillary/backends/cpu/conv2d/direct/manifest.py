@@ -8,7 +8,7 @@ from __future__ import annotations
 from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.direct.frames_conv2d import frames_conv2d
 from armillary.backends.cpu.conv2d.direct.space import DIRECT, has_longer_blocks
-from armillary.backends.cpu.manifest import Manifest
+from armillary.backends.cpu.manifest import Manifest, TunedOperator
 from armillary.relay.transform.normal_form.infer_type import infer_type
 
 MANIFEST = Manifest(
@@ -17,6 +17,11 @@ MANIFEST = Manifest(
         Candidate("cpu.conv2d_frames_NCHWc", "direct_frames", algorithm=DIRECT, sizes="any"),
         Candidate("cpu.conv2d_NCHWc_bf16", "direct_bfloat16", has_longer_blocks, DIRECT),
         Candidate("cpu.conv2d_NCHWc_int8", "direct_bytes", has_longer_blocks, DIRECT),
+    ),
+    tuned=(
+        TunedOperator("nn.contrib_conv2d_NCHWc", "conv2d_NCHWc.cpu", DIRECT),
+        TunedOperator("cpu.conv2d_NCHWc_int8", "conv2d_NCHWc_int8.cpu", DIRECT),
+        TunedOperator("cpu.conv2d_NCHWc_bf16", "conv2d_NCHWc_bf16.cpu", DIRECT),
     ),
     # Convolutions over three axes read frames where they lie.
     operators=lambda target: [infer_type.bind(), frames_conv2d.bind()],
