@@ -66,3 +66,16 @@ def test_shapes_that_are_known_when_it_runs_have_to_fit(kind: str) -> None:
     assert run(data, np.ones((3, 4), "float32")).shape == (3, 4)
     with pytest.raises(TypeMismatch, match="add: the shapes do not broadcast"):
         run(data, np.ones((2, 4), "float32"))
+
+
+def test_a_resize_to_a_variables_size_takes_it_from_another_input() -> None:
+    height, width = te.var("height"), te.var("width")
+    x, y = relay.var("x", shape=(1, 2, 4, 4)), relay.var("y", shape=(1, 2, height, width))
+    module = armillary.IRModule.from_expr(
+        relay.Function((x, y), relay.add(relay.image.resize2d(x, (height, width)), y))
+    )
+    data = np.random.default_rng(3).standard_normal((1, 2, 4, 4)).astype("float32")
+    fixed = armillary.IRModule.from_expr(relay.Function((x,), relay.image.resize2d(x, (6, 9))))
+    wanted = relay.create_executor("debug", fixed).evaluate()(data).numpy()
+    result = relay.create_executor("vm", module).evaluate()(data, np.ones((1, 2, 6, 9), "float32"))
+    np.testing.assert_allclose(result.numpy(), wanted + 1, rtol=1e-5)

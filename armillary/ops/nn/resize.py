@@ -17,6 +17,7 @@ import numpy as np
 from armillary.base.aliases import NumpyDtype
 from armillary.base.dtype import DType
 from armillary.base.extent import Extent, Known
+from armillary.base.node import Node
 from armillary.base.record import record
 from armillary.budgets import TENSOR_BYTES
 from armillary.errors import TypeMismatch
@@ -26,7 +27,7 @@ from armillary.ops.nn._windows import SPATIAL, call, f32, letters, need_tensor, 
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Axes, Follows, Precision
-from armillary.relay.types import ANY_DIM, Dim, TensorType, Type
+from armillary.relay.types import ANY_DIM, Dim, TensorType, Type, as_dim
 
 MAX_UNROLLED_TAPS = 4  # elements of a weighted sum that are read one by one
 MOST_TAPS = 16  # that are no matrix product
@@ -57,6 +58,13 @@ class ResizeAttrs:
     out_dtype: str = ""
     antialias: bool = False
     scales: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, tuple) and any(
+            isinstance(size, Node) for size in self.size
+        ):  # variables of scripts name open sizes
+            sizes = tuple(as_dim(size) if isinstance(size, Node) else size for size in self.size)
+            object.__setattr__(self, "size", sizes)
 
 
 @record
