@@ -34,7 +34,7 @@
 
 namespace armillary { namespace compute {
 
-enum class Format { U8, S16, F32, S32, U32 };
+enum class Format { U8, S16, F32, S32, U32, RGB888, RGBA8888, UV88, YUYV422, UYVY422, NV12, NV21, IYUV, YUV444 };
 enum class DataType { U8, S16, F32, S32, U32 };
 enum class BorderMode { UNDEFINED, CONSTANT, REPLICATE };
 
@@ -91,8 +91,14 @@ public:
   size_t dimension(size_t n) const { return shape_[n]; }
   const TensorShape &tensor_shape() const { return shape_; }
   Format format() const { return format_; }
-  DataType data_type() const { return DataType(int(format_)); }
-  size_t element_size() const { return format_ == Format::U8 ? 1 : format_ == Format::S16 ? 2 : 4; }
+  DataType data_type() const { return format_ > Format::U32 ? DataType::U8 : DataType(int(format_)); }
+  size_t num_channels() const { // values of a pixel
+    if (format_ == Format::RGB888 || format_ == Format::RGBA8888) return format_ == Format::RGB888 ? 3 : 4;
+    return format_ == Format::UV88 || format_ == Format::YUYV422 || format_ == Format::UYVY422 ? 2 : 1;
+  }
+  size_t element_size() const { // of a pixel
+    return num_channels() * (data_type() == DataType::U8 ? 1 : data_type() == DataType::S16 ? 2 : 4);
+  }
   size_t num_dimensions() const { return shape_.num_dimensions(); }
   PaddingSize padding() const { return padding_; }
   ValidRegion valid_region() const { return region_; }
@@ -163,6 +169,9 @@ public:
                       const std::map<std::string, int64_t> &values) = 0;
 };
 
+// Vectors of the last row read so far behind a tensor of another size than the output: 15 pixels of four values.
+constexpr size_t READ_BEHIND = 64;
+
 class TensorAllocator {
 public:
   explicit TensorAllocator(Tensor &owner) : owner_(owner) {}
@@ -202,7 +211,7 @@ protected:
   friend class TensorAllocator;
   friend class MemoryGroup;
   virtual void take_memory() { // of its own
-    memory_.reset(new uint8_t[info_.total_size()]());
+    memory_.reset(new uint8_t[info_.total_size() + READ_BEHIND]());
     bytes_ = memory_.get();
   }
   virtual void drop_memory() {
@@ -357,7 +366,9 @@ protected:
 #include "armillary_compute_layers.hpp"
 #include "armillary_compute_vision.hpp"
 #include "armillary_compute_points.hpp"
+#include "armillary_compute_colours.hpp"
 #include "armillary_compute_features.hpp"
+#include "armillary_compute_tracking.hpp"
 #include "armillary_compute_graph.hpp"
 #ifdef ARMILLARY_COMPUTE_HAS_CL
 #include "armillary_compute_cl.hpp"

@@ -275,6 +275,11 @@ private:
 };
 using ICLTensor = CLTensor;
 class CLImage : public CLTensor {};
+class CLMultiImage : public MultiImage {
+protected:
+  Tensor *new_plane() const override { return new CLImage; }
+};
+using ICLMultiImage = MultiImage;
 using ICLImage = CLTensor;
 using CLMemoryGroup = MemoryGroup;
 
@@ -376,6 +381,7 @@ ARMILLARY_COMPUTE_CL4(Scale, Remap, WarpAffine, WarpPerspective)
 ARMILLARY_COMPUTE_CL4(FastCorners, HarrisCorners, GEMM, GEMMConvolutionLayer)
 ARMILLARY_COMPUTE_CL4(DirectConvolutionLayer, WinogradConvolutionLayer, FullyConnectedLayer, FlattenLayer)
 ARMILLARY_COMPUTE_CL4(ReshapeLayer, PoolingLayer, ActivationLayer, SoftmaxLayer)
+ARMILLARY_COMPUTE_CL(ColorConvert) ARMILLARY_COMPUTE_CL(ChannelExtract) ARMILLARY_COMPUTE_CL(ChannelCombine)
 using CLWinogradLayer = CLWinogradConvolutionLayer;
 
 namespace graph { namespace detail {

@@ -218,6 +218,7 @@ public:
   void clear() { values_.clear(); }
   bool push_back(const T &value) { return values_.size() < most_ && (values_.push_back(value), true); }
   T &at(size_t n) { return values_.at(n); }
+  const T &at(size_t n) const { return values_.at(n); }
   T *buffer() { return values_.data(); }
 
 private:

@@ -38,7 +38,7 @@ public:
 
 class Allocator final : public IAllocator {
 public:
-  void *allocate(size_t size, size_t) override { return ::operator new(size); }
+  void *allocate(size_t size, size_t) override { return ::operator new(size + READ_BEHIND); }
   void free(void *memory) override { ::operator delete(memory); }
 };
 

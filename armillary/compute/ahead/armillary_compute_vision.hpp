@@ -6,10 +6,11 @@
 
 namespace armillary { namespace compute { namespace detail {
 
-// The place of a tensor's pixels in its memory, as kernels take it.
+// The place of a tensor's values in its memory, as kernels take it.
 inline void add_plane(Values &values, const std::string &name, const TensorInfo &info) {
-  values[name + "_rows"] = info.rows(), values[name + "_columns"] = info.columns();
-  values["top_" + name] = info.padding().top, values["left_" + name] = info.padding().left;
+  const int64_t channels = int64_t(info.num_channels());
+  values[name + "_rows"] = info.rows(), values[name + "_columns"] = info.columns() * channels;
+  values["top_" + name] = info.padding().top, values["left_" + name] = info.padding().left * channels;
 }
 inline uint8_t *plane_of(const Tensor &tensor, size_t z) {
   return tensor.buffer() + z * tensor.info()->strides_in_bytes()[2];
@@ -151,9 +152,10 @@ private:
       for (size_t n = 0; n < all.size(); n++) {
         const TensorInfo &info = *all[n]->info();
         const std::string k = std::to_string(n);
-        v["rows" + k] = info.rows() * int64_t(info.tensor_shape().planes()), v["columns" + k] = info.columns();
+        const int64_t channels = int64_t(info.num_channels());
+        v["rows" + k] = info.rows() * int64_t(info.tensor_shape().planes()), v["columns" + k] = info.columns() * channels;
         v["top" + k] = info.padding().top + (info.tensor_shape().planes() > 1 ? int64_t(z) * info.rows() : 0);
-        v["left" + k] = info.padding().left;
+        v["left" + k] = info.padding().left * channels;
       }
       device_->launch(kernel_.name + std::string(names[int(border_)]), {all.begin(), all.end()}, v);
     }
@@ -166,6 +168,8 @@ private:
         const bool is_alike = each->info()->tensor_shape() == outputs_[0]->info()->tensor_shape();
         if ((kernel_.same_size || side == &outputs_) && !is_alike)
           throw std::invalid_argument(std::string(kernel_.name) + ": tensors of different sizes");
+        if (kernel_.same_size && each->info()->num_channels() != 1)
+          throw std::invalid_argument(std::string(kernel_.name) + ": a tensor has several values for a pixel");
       }
     }
     if (types != kernel_.types)

@@ -35,7 +35,20 @@ from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext
 
 _PREFIX = "armillary_compute_"
-_PARTS = ("", "_memory", "_schedulers", "_images", "_layers", "_vision", "_points", "_features", "_graph", "_accessors")
+_PARTS = (
+    "",
+    "_memory",
+    "_schedulers",
+    "_images",
+    "_layers",
+    "_vision",
+    "_points",
+    "_colours",
+    "_features",
+    "_tracking",
+    "_graph",
+    "_accessors",
+)
 _HEADERS = tuple(f"armillary_compute{part}.hpp" for part in (*_PARTS, "_cl"))
 
 

@@ -1,8 +1,8 @@
 """Which kernels each function needs that can be compiled ahead of time.
 
 In: nothing. Out: `FUNCTIONS`, by the library's names. Invariant: the classes of `armillary_compute_*.hpp` look kernels
-up by the names that these have. Left to Python: pictures of several planes, HOG, optical flow, Laplacian pyramids and
-scaling by AREA.
+up by the names that these have. Left to Python: HOG, Laplacian pyramids and scaling by AREA, whose kernels
+depend on sizes that a program says where it runs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from armillary.compute.core.compiled import Formula
 from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas import arithmetic as points
-from armillary.compute.functions.formulas import features, filters, geometry, pyramid
+from armillary.compute.functions.formulas import features, filters, flow, geometry, pyramid
 from armillary.compute.functions.stages import images, products, rows, winograd
 from armillary.compute.functions.stages.stage import Stage
+from armillary.compute.functions.vision import colour, statistics
 from armillary.compute.functions.vision import features as edges
-from armillary.compute.functions.vision import statistics
 from armillary.compute.functions.vision.filters import MatrixPattern, mask_offsets
 
 Kernel = Formula | Stage | Loops
@@ -100,6 +100,9 @@ FUNCTIONS: dict[str, tuple[Kernel, ...]] = {
     "NERemap": tuple(geometry.remap(policy, border) for policy in _POLICIES for border in _BORDERS),
     "NEWarpAffine": _warps(False),
     "NEWarpPerspective": _warps(True),
+    "NEColorConvert": colour.conversion_formulas(),
+    "NEChannelExtract": colour.extraction_formulas(),
+    "NEChannelCombine": colour.combination_formulas(),
     "NEHistogram": (statistics.COUNTS,),
     "NEEqualizeHistogram": (statistics.COUNTS, points.table_lookup(_U8, 256, 0)),
     "NEMeanStdDev": (statistics.SUMS,),
@@ -110,6 +113,7 @@ FUNCTIONS: dict[str, tuple[Kernel, ...]] = {
     "NECannyEdge": _canny(),
     "NEGaussianPyramidHalf": (pyramid.COPY, pyramid.HALVED),
     "NEGaussianPyramidOrb": (pyramid.COPY, filters.GAUSSIAN_5X5, *_SCALES),
+    "NEOpticalFlow": (filters.SCHARR_3X3, flow.TRACK),
     "NEConvolutionLayer": (*_GEMM, *_WINOGRAD),
     "NEGEMMConvolutionLayer": _GEMM,
     "NEDirectConvolutionLayer": _DIRECT,

@@ -77,6 +77,9 @@ class QuantizationInfo:
         return self.scales or (self.scale,)
 
 
+READ_BEHIND = 64  # bytes that vectors of a last row may read behind a tensor of another size: 15 pixels of four values
+
+
 class Format(Enum):
     """What a pixel is. NV12, NV21, IYUV and YUV444 have several planes: `MultiImage`."""
 

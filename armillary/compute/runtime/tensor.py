@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.base.aligned import aligned
-from armillary.compute.core.tensor_info import Format, PaddingSize, TensorInfo
+from armillary.compute.core.tensor_info import READ_BEHIND, Format, PaddingSize, TensorInfo
 from armillary.compute.runtime.memory.manager import MemoryGroup
 from armillary.errors import ExecutionError, TypeMismatch
 
@@ -114,7 +114,7 @@ class Tensor:
 
     def _take(self, size: int) -> None:
         """Memory of its own, of zeros."""
-        self._memory = aligned(np.zeros(size, np.uint8))
+        self._memory = aligned(np.zeros(size + READ_BEHIND, np.uint8))[:size]
         self._address = self._memory.ctypes.data
         self._dense_address = 0 if self._info.has_padding() else self._address
 

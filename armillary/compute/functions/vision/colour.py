@@ -146,6 +146,12 @@ def _conversion(source: Format, target: Format) -> tuple[tuple[Formula, tuple[in
     return ((_formula(name, inputs, (target.num_channels,), full), (0,)),)
 
 
+def conversion_formulas() -> tuple[Formula, ...]:
+    """What all conversions need."""
+    pairs = [(source, target) for source, targets in CONVERSIONS.items() for target in targets]
+    return tuple(formula for pair in pairs for formula, _ in _conversion(*pair))
+
+
 class NEColorConvert(VisionFunction):
     """The same image in another format."""
 
@@ -191,6 +197,13 @@ def _extraction(stride: int, at: int) -> Formula:
         return [read(0, y, T.add(T.mul(x, T.const(stride)), T.const(at)))]
 
     return _formula(f"extract_{stride}_{at}", 1, (1,), values)
+
+
+def extraction_formulas() -> tuple[Formula, ...]:
+    """What all channels of all formats need."""
+    rows = [(source.planes[plane][0], at, spread) for source, c in _PLACES.items() for plane, at, spread in c.values()]
+    kinds = dict.fromkeys((kind.num_channels * spread, at) for kind, at, spread in rows)
+    return tuple(_extraction(*each) for each in kinds)
 
 
 class NEChannelExtract(VisionFunction):
@@ -239,6 +252,11 @@ def _copy(inputs: int) -> Formula:
         return [read(n, y, x) for n in range(inputs)]
 
     return _formula(f"combine_{inputs}", inputs, (inputs,), values)
+
+
+def combination_formulas() -> tuple[Formula, ...]:
+    """What pictures of all formats need."""
+    return (*(_combination(kind) for kind in (F.YUYV422, F.UYVY422)), *(_copy(n) for n in (1, 2, 3, 4)))
 
 
 class NEChannelCombine(VisionFunction):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from armillary.base.aligned import aligned_empty
 from armillary.base.boundary import bounded
+from armillary.compute.core.tensor_info import READ_BEHIND
 from armillary.errors import ExecutionError
 
 Bytes = npt.NDArray[np.uint8]
@@ -37,7 +38,7 @@ class Allocator:
         """So many bytes, at a multiple of up to 64."""
         if alignment > 64:
             raise ExecutionError(f"memory is aligned to 64 bytes, {alignment} were asked for")
-        return aligned_empty((size,), np.dtype(np.uint8))
+        return aligned_empty((size + READ_BEHIND,), np.dtype(np.uint8))[:size]
 
     def free(self, memory: Bytes) -> None:
         """Python takes it back when nobody uses it."""
