@@ -25,7 +25,7 @@ public:
     uses_estimates_ = use_initial_estimate, side_ = window_dimension;
     const float scale = old_pyramid->scale();
     top_ = float(std::pow(double(scale), double(levels - 1)));
-    const unsigned int steps = termination == Termination::TERM_CRITERIA_EPSILON ? MOST_STEPS : num_iterations;
+    const unsigned int steps = termination == Termination::TERM_CRITERIA_EPSILON ? most_steps : num_iterations;
     for (size_t n = levels; n-- > 0;) { // from the smallest image to the largest
       ITensor *before = old_pyramid->get_pyramid_level(n), *after = new_pyramid->get_pyramid_level(n);
       ITensor *gx = image(*before->info(), DataType::S16), *gy = image(*before->info(), DataType::S16);
@@ -59,22 +59,22 @@ public:
     if (estimates_->num_values() != count) throw std::invalid_argument("NEOpticalFlow: as many estimates as points");
     if (count > points_->info()->dimension(1)) hold(count);
     float *row = reinterpret_cast<float *>(points_->buffer());
-    std::fill(row, row + points_->info()->dimension(1) * WIDTH, -1.0f); // outside of every image
-    for (size_t n = 0; n < count; n++, row += WIDTH) {
+    std::fill(row, row + points_->info()->dimension(1) * point_values, -1.0f); // outside of every image
+    for (size_t n = 0; n < count; n++, row += point_values) {
       const KeyPoint &a = old_->at(n), &b = estimates_->at(n);
       row[0] = float(a.x) * top_, row[1] = float(a.y) * top_, row[2] = float(b.x) * top_, row[3] = float(b.y) * top_;
-      row[FOUND] = !uses_estimates_ || b.tracking_status == 1 ? 1.0f : 0.0f;
+      row[found_at] = !uses_estimates_ || b.tracking_status == 1 ? 1.0f : 0.0f;
     }
     VisionFunction::run();
     new_->clear();
     row = reinterpret_cast<float *>(points_->buffer());
-    for (size_t n = 0; n < count; n++, row += WIDTH)
-      new_->push_back({nearest(row[2]), nearest(row[3]), 0.0f, row[FOUND] != 0});
+    for (size_t n = 0; n < count; n++, row += point_values)
+      new_->push_back({nearest(row[2]), nearest(row[3]), 0.0f, row[found_at] != 0});
   }
 
 private:
-  static constexpr unsigned int MOST_STEPS = 1000; // where only a distance ends the iterations
-  static constexpr size_t WIDTH = 5, FOUND = 4;    // of a point's row: where it was, where it is, whether it was found
+  static constexpr unsigned int most_steps = 1000; // where only a distance ends the iterations
+  static constexpr size_t point_values = 5, found_at = 4; // of a point's row: where it was, where it is, whether it was found
   struct Level {
     detail::Tensors images; // both, and the gradients of the first
     std::unique_ptr<Tensor> settings;
@@ -88,13 +88,13 @@ private:
   }
   void hold(size_t count) { // room for so many points
     const size_t rows = std::max<size_t>(count, 1);
-    points_ = table(WIDTH, rows, DataType::F32), windows_ = table(3 * side_ * side_, rows, DataType::S32);
+    points_ = table(point_values, rows, DataType::F32), windows_ = table(3 * side_ * side_, rows, DataType::S32);
     kernels_.resize(gradients_);
     for (const Level &level : levels_) {
       std::vector<detail::Plane> planes{{points_.get(), 0}, {windows_.get(), 0}};
       for (const Tensor *each : level.images) planes.push_back({each, 0});
       planes.push_back({level.settings.get(), 0});
-      kernels_.emplace_back(new detail::LoopsKernel("track_points", planes, {0, 0, int(WIDTH), int(rows)}));
+      kernels_.emplace_back(new detail::LoopsKernel("track_points", planes, {0, 0, int(point_values), int(rows)}));
     }
   }
   const IKeyPointArray *old_ = nullptr, *estimates_ = nullptr;

@@ -84,14 +84,14 @@ class BuildOptions:
             raise ConfigError(
                 f"build=native is for this machine, arch={self.arch} is given", hint="build=cross_compile"
             )
+        if self.is_bare_metal() and (self.cppthreads or self.openmp or self.opencl or self.examples):
+            message = "os=bare_metal has no threads, no libOpenCL and nothing that links a program"
+            raise ConfigError(message, hint="cppthreads=0, without openmp=1, opencl=1 and examples=1")
         if self.os != "linux" and not self.arch and self.neon:
             raise ConfigError(f"os={self.os} is not this machine's: arch is not said", hint="arch=arm64-v8a")
         if self.arch and (self.arch, self.os) not in _TARGETS:
             known = ", ".join(f"{arch} {system}" for arch, system in _TARGETS)
             raise ConfigError(f"there is no target for arch={self.arch} os={self.os}", hint=f"known: {known}")
-        if self.is_bare_metal() and (self.cppthreads or self.openmp or self.opencl or self.examples):
-            message = "os=bare_metal has no threads, no libOpenCL and nothing that links a program"
-            raise ConfigError(message, hint="cppthreads=0, without openmp=1, opencl=1 and examples=1")
         if not self.neon and not self.opencl:
             raise ConfigError("neon=0 and opencl=0 leave nothing to build")
         if Path(self.build_dir).is_absolute() or ".." in Path(self.build_dir).parts:

@@ -18,6 +18,7 @@ from armillary.tir.expr import Expr
 from armillary.tir.ir_builder import BufferVar
 
 _FOUR = 4
+_TERMS = 8  # of a step, whose numbers of a row two vectors load: an eighth fewer instructions on AArch64
 
 
 @record(slots=True)
@@ -85,13 +86,22 @@ def multiply_block(body: Body, tile: Tile, terms: Expr, a: tuple[Expr, Expr, Exp
     for row, (column, lanes) in product(range(tile.rows), tile.vectors()):
         with body.lanes(lanes) as lane:
             sums[lane + (row * tile.columns + column)] = T.const(0.0, "float32")
-    with body.builder.for_range(0, terms, name="term") as term:
-        for row in range(tile.rows):
-            value = left[T.add(T.add(first, T.mul(next_row, T.const(row))), T.mul(term, next_term))]
+    rows = [T.add(first, T.mul(next_row, T.const(row))) for row in range(tile.rows)]
+
+    def add(term: Expr) -> None:
+        for row, begin in enumerate(rows):
+            value = left[T.add(begin, T.mul(term, next_term))]
             for column, lanes in tile.vectors():
                 with body.lanes(lanes) as lane:
                     at = lane + (row * tile.columns + column)
                     sums[at] = sums[at] + value * right[T.add(b, term * tile.columns + (lane + column))]
+
+    steps = T.floordiv(terms, T.const(_TERMS))
+    with body.builder.for_range(0, steps, name="step") as step:
+        for n in range(_TERMS):
+            add(step * _TERMS + n)
+    with body.builder.for_range(0, T.sub(terms, T.mul(steps, T.const(_TERMS))), name="rest") as rest:
+        add(T.add(T.mul(steps, T.const(_TERMS)), rest))
     return sums
 
 

@@ -18,31 +18,55 @@ SIDE = OUTPUT_TILE + KERNEL - 1  # of a tile of the input
 PRODUCTS = SIDE * SIDE
 TILE = Tile(4, LANES)
 _ZERO = T.const(0.0, "float32")
+_FOUR = 4
 
 
-def _permute_input(body: Body, line: Expr) -> None:
+def _turn(body: Body, from_image: bool, line: Expr) -> None:
+    """A line of an image to one with channels last, or back: four channels of four columns at once, then the rest."""
     image, out, n, loop = body.tensors["image"], body.tensors["out"], body.numbers, body.builder.for_range
     batch, y = T.floordiv(line, n["rows"]), T.floormod(line, n["rows"])
     first = T.mul(T.mul(line, n["columns"]), n["whole"])
-    with loop(0, n["channels"], name="channel") as channel:
-        plane = T.mul(T.add(T.mul(batch, n["channels"]), channel), n["plane"])
-        source = T.add(n["offset"], T.add(plane, T.mul(y, n["pitch"])))
-        with loop(0, n["columns"], name="x") as x:
-            out[T.add(first, T.add(T.mul(x, n["whole"]), channel))] = image[T.add(source, x)]
-    rest = T.sub(n["whole"], n["channels"])
+    begin = T.add(n["offset"], T.mul(y, n["pitch"]))
+    start = T.add(begin, T.mul(T.mul(batch, n["channels"]), n["plane"]))
+
+    def plane(channel: Expr, x: Expr) -> Expr:
+        return T.add(start, T.add(T.mul(channel, n["plane"]), x))
+
+    def last(channel: Expr, x: Expr) -> Expr:
+        return T.add(first, T.add(T.mul(x, n["whole"]), channel))
+
+    def four(value: Expr) -> Expr:
+        return T.mul(T.floordiv(value, T.const(_FOUR)), T.const(_FOUR))
+
+    read, write = (plane, last) if from_image else (last, plane)
+    channels, columns = n["channels"], n["columns"]
+    steps = [T.floordiv(extent, T.const(_FOUR)) for extent in (channels, columns)]
+    with loop(0, steps[0], name="channels") as c, loop(0, steps[1], name="columns") as x:
+        block = body.registers(_FOUR * _FOUR, "block")
+        for k in range(_FOUR):
+            with body.lanes(_FOUR) as lane:
+                at = (c * _FOUR + k, x * _FOUR + lane) if from_image else (c * _FOUR + lane, x * _FOUR + k)
+                block[lane + k * _FOUR] = image[read(*at)]
+        for k in range(_FOUR):
+            with body.lanes(_FOUR) as lane:
+                at = (c * _FOUR + lane, x * _FOUR + k) if from_image else (c * _FOUR + k, x * _FOUR + lane)
+                out[write(*at)] = block[lane * _FOUR + k]
+    with loop(0, T.mul(steps[0], T.const(_FOUR)), name="channel") as c, loop(four(columns), columns, name="x") as x:
+        out[write(c, x)] = image[read(c, x)]
+    with loop(four(channels), channels, name="channel") as c, loop(0, columns, name="x") as x:
+        out[write(c, x)] = image[read(c, x)]
+
+
+def _permute_input(body: Body, line: Expr) -> None:
+    _turn(body, True, line)
+    out, n, loop = body.tensors["out"], body.numbers, body.builder.for_range
+    first, rest = T.mul(T.mul(line, n["columns"]), n["whole"]), T.sub(n["whole"], n["channels"])
     with loop(0, n["columns"], name="x") as x, loop(0, rest, name="channel") as channel:
         out[T.add(first, T.add(T.mul(x, n["whole"]), T.add(n["channels"], channel)))] = _ZERO
 
 
 def _permute_output(body: Body, line: Expr) -> None:
-    image, out, n, loop = body.tensors["image"], body.tensors["out"], body.numbers, body.builder.for_range
-    batch, y = T.floordiv(line, n["rows"]), T.floormod(line, n["rows"])
-    first = T.mul(T.mul(line, n["columns"]), n["whole"])
-    with loop(0, n["channels"], name="channel") as channel:
-        plane = T.mul(T.add(T.mul(batch, n["channels"]), channel), n["plane"])
-        target = T.add(n["offset"], T.add(plane, T.mul(y, n["pitch"])))
-        with loop(0, n["columns"], name="x") as x:
-            out[T.add(target, x)] = image[T.add(first, T.add(T.mul(x, n["whole"]), channel))]
+    _turn(body, False, line)
 
 
 def _permute_weights(body: Body, channel: Expr) -> None:
@@ -108,24 +132,36 @@ def _transform_weights(body: Body, panel: Expr) -> None:
 
 
 def _transform_input(body: Body, line: Expr) -> None:
-    """Iteration n: a row of tiles."""
-    image, out, n, loop = body.tensors["image"], body.tensors["out"], body.numbers, body.builder.for_range
-    batch, tile_y = T.floordiv(line, n["tile_rows"]), T.floormod(line, n["tile_rows"])
-    steps = T.floordiv(n["whole"], T.const(LANES))
-    with loop(0, n["tile_columns"], name="tile_x") as tile_x, loop(0, steps, name="step") as step:
+    """Iteration n: a row of tiles; what of a tile lies beside the image is zeros."""
+    n, loop = body.numbers, body.builder.for_range
+    tile_y = T.floormod(line, n["tile_rows"])
+    top = T.sub(T.mul(tile_y, T.const(OUTPUT_TILE)), n["top"])
+    with loop(0, n["tile_columns"], name="tile_x") as tile_x:
+        left = T.sub(T.mul(tile_x, T.const(OUTPUT_TILE)), n["left"])
+        ends = [T.add(at, T.const(SIDE)) for at in (top, left)]
+        starts_inside = [T.less_equal(T.const(0), at) for at in (top, left)]
+        ends_inside = [T.less_equal(at, n[extent]) for at, extent in zip(ends, ("rows", "columns"), strict=True)]
+        is_inside = T.all_of(*starts_inside, *ends_inside)
+        with body.builder.if_scope(is_inside):
+            _transform_tile(body, line, tile_x, (top, left), True)
+        with body.builder.if_scope(T.logical_not(is_inside)):
+            _transform_tile(body, line, tile_x, (top, left), False)
+
+
+def _transform_tile(body: Body, line: Expr, tile_x: Expr, corner: tuple[Expr, Expr], is_inside: bool) -> None:
+    image, out, n = body.tensors["image"], body.tensors["out"], body.numbers
+    batch, tile = T.floordiv(line, n["tile_rows"]), T.add(T.mul(line, n["tile_columns"]), tile_x)
+    with body.builder.for_range(0, T.floordiv(n["whole"], T.const(LANES)), name="step") as step:
         values = body.registers(PRODUCTS * LANES, "values")
-        for i in range(SIDE):
-            y = T.sub(T.add(T.mul(tile_y, T.const(OUTPUT_TILE)), T.const(i)), n["top"])
-            for j in range(SIDE):
-                x = T.sub(T.add(T.mul(tile_x, T.const(OUTPUT_TILE)), T.const(j)), n["left"])
-                near_y, near_x = _within(y, n["rows"]), _within(x, n["columns"])
-                pixel = T.add(T.mul(T.add(T.mul(batch, n["rows"]), near_y), n["columns"]), near_x)
-                is_inside = T.logical_and(T.equal(near_y, y), T.equal(near_x, x))
-                with body.lanes() as lane:
-                    value = image[T.add(T.mul(pixel, n["whole"]), step * LANES + lane)]
-                    values[lane + (i * SIDE + j) * LANES] = T.select(is_inside, value, _ZERO)
+        for i, j in ((i, j) for i in range(SIDE) for j in range(SIDE)):
+            y, x = T.add(corner[0], T.const(i)), T.add(corner[1], T.const(j))
+            near_y, near_x = (y, x) if is_inside else (_within(y, n["rows"]), _within(x, n["columns"]))
+            pixel = T.add(T.mul(T.add(T.mul(batch, n["rows"]), near_y), n["columns"]), near_x)
+            is_there = T.logical_and(T.equal(near_y, y), T.equal(near_x, x))
+            with body.lanes() as lane:
+                value = image[T.add(T.mul(pixel, n["whole"]), step * LANES + lane)]
+                values[lane + (i * SIDE + j) * LANES] = value if is_inside else T.select(is_there, value, _ZERO)
         combined = _combined(body, SIDE, SIDE, _OF_INPUT, values)
-        tile = T.add(T.mul(line, n["tile_columns"]), tile_x)
         for at in range(PRODUCTS):
             row = T.mul(T.add(T.mul(T.const(at), n["whole_tiles"]), tile), n["whole"])
             with body.lanes() as lane:
