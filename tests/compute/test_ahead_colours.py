@@ -1,4 +1,4 @@
-"""Pictures of several planes in C++, here and on an emulated board: bytes that Python gives, of all formats.
+"""Pictures of several planes in C++, here, on an emulated board and (some) on OpenCL: bytes that Python gives.
 
 Each call of the program converts a picture, takes a channel out of it, or puts planes together.
 """
@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pytest
+from opencl_device import needs_opencl
 from test_ahead import MACHINES
 
 from armillary import compute
 from armillary.compute import Format, Image, MultiImage, TensorInfo
+from armillary.compute.ahead.options import BuildOptions
 from armillary.compute.functions.vision.colour import _PLACES, CONVERSIONS, Channel
 
 # In the order of the enumeration in C++.
 _NAMES = "U8, S16, F32, S32, U32, RGB888, RGBA8888, UV88, YUYV422, UYVY422, NV12, NV21, IYUV, YUV444"
 FORMATS = [Format[name] for name in _NAMES.split(", ")]
 CHANNELS = [None, *Channel]
+Row = TypeVar("Row")
 NAMES = ["NEColorConvert", "NEChannelExtract", "NEChannelCombine"]
 PROGRAM = """
 #include "armillary_compute.hpp"
@@ -29,13 +32,17 @@ using namespace arm_compute;
 static long bytes_of(const Tensor &t) { return long(t.info()->dimension(0) * t.info()->element_size()); }
 static void read(Tensor &t)
 {
+    t.map();
     for(size_t y = 0; y < t.info()->dimension(1); ++y)
         std::cin.read((char *)t.ptr_to_element(Coordinates(0, int(y))), bytes_of(t));
+    t.unmap();
 }
 static void write(Tensor &t)
 {
+    t.map();
     for(size_t y = 0; y < t.info()->dimension(1); ++y)
         std::cout.write((char *)t.ptr_to_element(Coordinates(0, int(y))), bytes_of(t));
+    t.unmap();
 }
 struct Either // an image, or one of several planes
 {
@@ -97,17 +104,27 @@ int main(int, char **arguments)
 """
 
 
-@pytest.fixture(scope="module", params=MACHINES)
+def _on_device(text: str) -> str:
+    """The program over images and functions of OpenCL."""
+    for name in ("ColorConvert", "ChannelExtract", "ChannelCombine"):
+        text = text.replace(f"NE{name}", f"CL{name}")
+    for declared in ("Image one;", "MultiImage many;", "Image planes[4];"):
+        text = text.replace(f" {declared}", f" CL{declared}")
+    return text.replace("    try\n    {\n", "    CLScheduler::get().default_init();\n    try\n    {\n")
+
+
+@pytest.fixture(scope="module", params=[*MACHINES, pytest.param("OpenCL", marks=needs_opencl)])
 def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The program, as this machine runs it."""
-    target, compiler, emulator = MACHINES[request.param]
+    is_device = request.param == "OpenCL"
+    target, compiler, emulator = MACHINES["x86_64" if is_device else request.param]
     if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
         pytest.skip(f"{compiler} or its emulator is not installed")
-    folder = tmp_path_factory.mktemp("colours")
-    out = compute.build(NAMES, target=target, out=folder / "out")
-    (folder / "p.cpp").write_text(PROGRAM)
+    folder = tmp_path_factory.mktemp(f"colours-{request.param}")
+    out = compute.build(NAMES, target=target, out=folder / "out", options=BuildOptions(opencl=is_device))
+    (folder / "p.cpp").write_text(_on_device(PROGRAM) if is_device else PROGRAM)
     flags = ["-std=c++11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{out}"]
-    sources = [str(folder / "p.cpp"), str(out / "libarmillary_compute.a"), "-lpthread", "-o", str(folder / "p")]
+    sources = [str(folder / "p.cpp"), str(out / "libarmillary_compute.a"), "-lpthread", "-ldl", "-o", str(folder / "p")]
     subprocess.run([compiler, *flags, *sources], check=True)
     return [*emulator, str(folder / "p")]
 
@@ -150,6 +167,11 @@ def _run(
     assert done.stdout == b"".join(image.read().tobytes() for image in _planes(output)), numbers
 
 
+def _drawn(command: list[str], rows: Iterable[Row]) -> list[Row]:
+    """All rows; on OpenCL, where each is compiled when it runs, every fifth."""
+    return list(rows)[:: 5 if "OpenCL" in command[-1] else 1]
+
+
 def _sizes() -> Iterator[tuple[int, int]]:
     rng = np.random.default_rng(8)
     while True:
@@ -159,7 +181,7 @@ def _sizes() -> Iterator[tuple[int, int]]:
 def test_conversions_are_those_of_python(command: list[str]) -> None:
     rng = np.random.default_rng(1)
     pairs = [(source, target) for source, targets in CONVERSIONS.items() for target in targets]
-    for (source, target), (width, height) in zip(pairs, _sizes(), strict=False):
+    for (source, target), (width, height) in zip(_drawn(command, pairs), _sizes(), strict=False):
         a, b, function = _picture(source, width, height), _picture(target, width, height), compute.NEColorConvert()
         function.configure(a, b)
         kinds = [FORMATS.index(source), FORMATS.index(target)]
@@ -169,7 +191,7 @@ def test_conversions_are_those_of_python(command: list[str]) -> None:
 def test_channels_are_those_of_python(command: list[str]) -> None:
     rng = np.random.default_rng(2)
     rows = [(source, channel) for source, channels in _PLACES.items() for channel in channels]
-    for (source, channel), (width, height) in zip(rows, _sizes(), strict=False):
+    for (source, channel), (width, height) in zip(_drawn(command, rows), _sizes(), strict=False):
         plane, _, spread = _PLACES[source][channel]
         a = _picture(source, width, height)
         size = _planes(a)[plane].info().shape
@@ -182,7 +204,7 @@ def test_channels_are_those_of_python(command: list[str]) -> None:
 
 def test_combined_planes_are_those_of_python(command: list[str]) -> None:
     rng = np.random.default_rng(3)
-    for target, (width, height) in zip(_PLACES, _sizes(), strict=False):
+    for target, (width, height) in zip(_drawn(command, _PLACES), _sizes(), strict=False):
         count = 4 if target is Format.RGBA8888 else 3
         wide = 2 if target.name in ("YUYV422", "UYVY422", "NV12", "NV21", "IYUV") else 1
         high = 2 if target.name in ("NV12", "NV21", "IYUV") else 1
