@@ -1,17 +1,19 @@
 """Decoders by GGUF file: steps and prompts against llama.cpp and OpenVINO GenAI, by turns, each in its own process.
 
 Run: python benchmarks/decoder_files.py [--encoding Q4_0] [--layers 4] [--threads 1] [--rounds 10] [--prompts 128,1024]
-     [--peers PYTHON] [--engines armillary,llama.cpp,openvino] [--bits 16,8]
+     [--peers PYTHON] [--engines armillary,llama.cpp,openvino] [--bits 16,8] [--clock wall]
 
 Writes a file of the shape of a Llama of 1.1 billion weights (2048 / 5632, 32 heads, 4 groups; fewer layers for less
 time) with random integers, and asks each engine in turn for a token at position 100 and for prompts. Least times of all
 rounds; the bytes of the layers and the head a second as a share of what one thread reads by numpy in between. The
 peers' packages (`llama-cpp-python`, `openvino-genai`) may belong to another Python. OpenVINO repacks what it reads.
+On one thread of a machine that other work fills, `--clock processor` counts the processor's time of each process.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -22,8 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-HIDDEN, INNER, HEADS, GROUPS, WORDS, POSITION = 2048, 5632, 32, 4, 32000, 100
+HIDDEN, INNER, HEADS, GROUPS, WORDS, POSITION, STEPS = 2048, 5632, 32, 4, 32000, 100, 8
 SPREAD = {"Q4_0": 4.6, "Q4_K": 4.6 * 32, "Q8_0": 74.0, "Q6_K": 18.0 * 74}  # of the integers times inner scales
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 Timer = Callable[[int], float]  # seconds of a prompt of so many tokens; 0: of one token behind POSITION others
 
 
@@ -89,7 +92,7 @@ def write(path: Path, encoding: str, layers: int) -> int:
 # ---- one engine, in its own process
 
 
-def armillary_timer(path: str, threads: int, bits: int) -> Timer:
+def armillary_timer(path: str, threads: int, bits: int, now: Callable[[], float]) -> Timer:
     """Ours, with rows of so many bits."""
     os.environ["ARMILLARY_NUM_THREADS"] = str(threads)
     from armillary.generate import Generator
@@ -100,14 +103,14 @@ def armillary_timer(path: str, threads: int, bits: int) -> Timer:
         generator.rewind()
         if not prompt:
             generator.feed([7] * POSITION)
-        begin = time.perf_counter()
+        begin = now()
         generator.feed([7] * (prompt or 1))
-        return time.perf_counter() - begin
+        return now() - begin
 
     return seconds
 
 
-def llama_timer(path: str, threads: int, bits: int) -> Timer:
+def llama_timer(path: str, threads: int, bits: int, now: Callable[[], float]) -> Timer:
     """llama.cpp by llama-cpp-python."""
     import llama_cpp
 
@@ -117,28 +120,39 @@ def llama_timer(path: str, threads: int, bits: int) -> Timer:
         llama.reset()
         for _ in range(0 if prompt else POSITION):  # one at a time: builds with AMX were seen to crash on prompts
             llama.eval([7])
-        begin = time.perf_counter()
+        begin = now()
         llama.eval([7] * (prompt or 1))
-        return time.perf_counter() - begin
+        return now() - begin
 
     return seconds
 
 
-def openvino_timer(path: str, threads: int, bits: int) -> Timer:
-    """OpenVINO GenAI; a step is the shortest of a few."""
+def openvino_timer(path: str, threads: int, bits: int, now: Callable[[], float]) -> Timer:
+    """OpenVINO GenAI; a step is what some tokens more take."""
     import openvino
     import openvino_genai
 
     pipeline = openvino_genai.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads)
 
+    def generated(count: int, tokens: int) -> float:
+        # A beginning that it has seen is not computed again: every prompt has a first token of its own.
+        prompt = np.full((1, count), 7, np.int64)
+        prompt[0, 0] = next(fresh)
+        ids = [openvino.Tensor(values) for values in (prompt, np.ones_like(prompt))]
+        config = openvino_genai.GenerationConfig(max_new_tokens=tokens, ignore_eos=True)
+        begin = now()
+        pipeline.generate(openvino_genai.TokenizedInputs(*ids), config)
+        return now() - begin
+
+    fresh = itertools.count(8)
+    first = generated(POSITION, 1)
+
     def seconds(prompt: int) -> float:
-        count = prompt or POSITION
-        ids = [openvino.Tensor(np.full((1, count), value, np.int64)) for value in (7, 1)]
-        config = openvino_genai.GenerationConfig(max_new_tokens=1 if prompt else 5, ignore_eos=True)
-        begin = time.perf_counter()
-        result = pipeline.generate(openvino_genai.TokenizedInputs(*ids), config)
-        whole = time.perf_counter() - begin
-        return whole if prompt else min(result.perf_metrics.raw_metrics.m_durations) / 1e6
+        nonlocal first
+        if prompt:
+            return generated(prompt, 1)
+        first = min(first, generated(POSITION, 1))
+        return (generated(POSITION, 1 + STEPS) - first) / STEPS
 
     return seconds
 
@@ -146,9 +160,9 @@ def openvino_timer(path: str, threads: int, bits: int) -> Timer:
 ENGINES = {"armillary": armillary_timer, "llama.cpp": llama_timer, "openvino": openvino_timer}
 
 
-def work(engine: str, path: str, threads: int, bits: int) -> None:
+def work(engine: str, path: str, threads: int, bits: int, clock: str) -> None:
     """Answer lines that name a prompt by its seconds."""
-    timer = ENGINES[engine](path, threads, bits)
+    timer = ENGINES[engine](path, threads, bits, CLOCKS[clock])
     timer(0)
     print("ready", flush=True)
     for line in sys.stdin:
@@ -180,8 +194,8 @@ def ask(process: subprocess.Popen[str], prompt: int) -> float:
 def main() -> None:
     """Print a table."""
     if sys.argv[1:2] == ["--work"]:
-        engine, path, threads, bits = sys.argv[2:]
-        return work(engine, path, int(threads), int(bits))
+        engine, path, threads, bits, clock = sys.argv[2:]
+        return work(engine, path, int(threads), int(bits), clock)
     parser = argparse.ArgumentParser()
     parser.add_argument("--encoding", default="Q4_0", choices=sorted(SPREAD))
     for name, default in (("layers", 4), ("threads", 1), ("rounds", 10)):
@@ -190,6 +204,7 @@ def main() -> None:
     parser.add_argument("--bits", default="16,8", help="of rows, for Armillary")
     parser.add_argument("--peers", default=sys.executable, help="the Python that has the peers' packages")
     parser.add_argument("--engines", default="armillary,llama.cpp,openvino")
+    parser.add_argument("--clock", default="wall", choices=sorted(CLOCKS))
     args = parser.parse_args()
     from decoders import Reader
 
@@ -202,8 +217,10 @@ def main() -> None:
             is_ours = engine == "armillary"
             for bits in args.bits.split(",") if is_ours else ["0"]:
                 python = sys.executable if is_ours else args.peers
-                workers[f"{engine} {bits}" if is_ours else engine] = start(python, engine, path, args.threads, bits)
-        best, reader = {(name, n): 1e9 for name in workers for n in prompts}, Reader()
+                workers[f"{engine} {bits}" if is_ours else engine] = start(
+                    python, engine, path, args.threads, bits, args.clock
+                )
+        best, reader = {(name, n): 1e9 for name in workers for n in prompts}, Reader(CLOCKS[args.clock])
         for _ in range(args.rounds):
             reader.read()
             for n in prompts:

@@ -1,6 +1,7 @@
 """Decoders by token: a step with int4 weights against ONNX Runtime, interleaved, and the share of measured bandwidth.
 
 Run: python benchmarks/decoders.py [--threads 1] [--layers 8 --hidden 512 --inner 1408] [--rounds 20] [--prefill 128]
+     [--clock wall]
 
 Writes a Llama-shaped decoder with random int4 weights in groups of 32 (MatMulNBits, GroupQueryAttention over a shared
 buffer) and times one token at a position, by turns: Armillary with activations of 24, 16 and 8 bits, ONNX Runtime at
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from decoder_files import CLOCKS
 from onnx import TensorProto, helper, numpy_helper
 
 MS = "com.microsoft"
@@ -90,14 +92,14 @@ def write(path: Path, level: int, layers: int, hidden: int, inner: int, heads: i
 class Reader:
     """Reads memory beyond the caches, one thread by numpy: what the bandwidth of the same minutes is."""
 
-    def __init__(self) -> None:
-        self.data, self.rate = np.ones(1 << 25, np.float32), 0.0
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self.data, self.rate, self.now = np.ones(1 << 25, np.float32), 0.0, now
 
     def read(self) -> None:
         """Once more; the best rate stays."""
-        begin = time.perf_counter()
+        begin = self.now()
         self.data.max()
-        self.rate = max(self.rate, self.data.nbytes / (time.perf_counter() - begin))
+        self.rate = max(self.rate, self.data.nbytes / (self.now() - begin))
 
 
 def onnxruntime_step(
@@ -133,7 +135,9 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--prefill", type=int, default=0, help="rows at once instead of a token")
+    parser.add_argument("--clock", default="wall", choices=sorted(CLOCKS), help="processor: one thread's, under load")
     args = parser.parse_args()
+    now = CLOCKS[args.clock]
     os.environ["ARMILLARY_NUM_THREADS"] = str(args.threads)
     from armillary.generate import Generator
 
@@ -155,14 +159,14 @@ def main() -> None:
             generator.tokens[:] = [7] * position
             logits[f"Armillary, {bits} bits"] = generator.feed([7] * rows)
             runs[f"Armillary, {bits} bits"] = generator.slots.graph.run
-        best, reader = dict.fromkeys(runs, 1e9), Reader()
+        best, reader = dict.fromkeys(runs, 1e9), Reader(now)
         for _ in range(args.rounds):
             reader.read()
             for name, run in runs.items():
                 for _ in range(2):
-                    begin = time.perf_counter()
+                    begin = now()
                     run()
-                    best[name] = min(best[name], time.perf_counter() - begin)
+                    best[name] = min(best[name], now() - begin)
     rate = reader.rate
     print(f"{weights / 1e6:.1f} MB of linear layers, {rate / 1e9:.1f} GB/s, {args.threads} threads, {rows} rows")
     exact = logits["Armillary, 24 bits"]

@@ -128,7 +128,13 @@ def test_many_rows_share_expanded_weights(
     graph = library["default"](armillary.cpu())
     graph.set_input("x", x)
     graph.run()
-    assert np.max(np.abs(graph.get_output(0).numpy() - want) / size) < {16: 6e-5, 8: 1.5e-2}[activation_bits]
+    error = np.abs(graph.get_output(0).numpy() - want)
+    if cpu_model(Target("llvm")).has_bfloat16_tiles:
+        assert np.max(error / size) < {16: 6e-5, 8: 1.5e-2}[activation_bits]
+    else:  # digits.py says how far a term may be off, by the greatest of its block
+        real = (parts[0] - np.repeat(parts[2].astype(np.float64), block, 1)) * np.repeat(parts[1], block, 1)
+        tops = np.repeat(np.abs(x).reshape(rows, -1, block).max(2), block, 1)
+        assert (error <= tops @ np.abs(real).T * {16: 2**-15, 8: 1 / 254}[activation_bits] + 1e-6 * size).all()
     odd = x.copy()
     odd[3, 5] = np.nan
     graph.set_input("x", odd)

@@ -283,7 +283,10 @@ class _Row:
         return T.add(score, self._wide(mask, *at, place))
 
     def _powers(self, h: int) -> Stmt:
-        """exp(score - greatest) in place of the scores, and their sum with the sink's."""
+        """exp(score - greatest) in place of the scores, and their sum with the sink's.
+
+        Subnormal ones are 0: each product with one would hold the processor up.
+        """
         inner, base = self.size.inner, h * self.blocks * KEYS
         top, sums = (scratch(name, KEYS, inner, "local") for name in ("top", "sums"))
         sink = self._wide(self.ins[5], self._head(h))
@@ -298,7 +301,9 @@ class _Row:
         def raised(block: Scalar) -> Stmt:
             def element(n: Scalar) -> Stmt:
                 return store(
-                    self.scores, te.exp(T.sub(load(self.scores, place(block, n)), load(top, 0))), place(block, n)
+                    self.scores,
+                    te.exp_flushed(T.sub(load(self.scores, place(block, n)), load(top, 0))),
+                    place(block, n),
                 )
 
             def summed(n: Scalar) -> Stmt:
@@ -307,7 +312,7 @@ class _Row:
             return S.seq(_vector(KEYS, element), _vector(KEYS, summed))
 
         greatest = _greater(load(top, 0), sink)
-        share = te.exp(T.sub(sink, load(top, 0)))
+        share = te.exp_flushed(T.sub(sink, load(top, 0)))
         steps = S.seq(
             _vector(KEYS, lambda n: store(top, lowest, n)),
             loop("block", self.count, greater),

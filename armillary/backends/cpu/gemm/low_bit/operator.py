@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer, Stmt
 
 NAME = "cpu.low_bit_dense"
-# Bytes of weights that are asked for ahead: the processor's own prefetches end at pages. 1 to 4 KB were best.
-_AHEAD, _LINE = 2048, 64
+# Bytes of weights that are asked for ahead, into the second cache: the processor's own prefetches end at pages. Where
+# a loop reads 18.1 GB/s, products of one row read 15.6; 14.5 with 2 KB and the first cache.
+_AHEAD, _LINE, _SECOND_CACHE = 4096, 64, 2
 _INPUTS = ("digits", "factors", "sums", "weight", "scales", "zeros")
 
 
@@ -195,12 +196,16 @@ class _Kernel:
         return result
 
     def _start(self, chunk: Scalar, group: Scalar, row: Scalar, block: Scalar, place: int, sums: Buffer) -> Stmt:
-        """-zero times the sum of the block's digits."""
+        """-zero times the sum of the block's digits; the second digits' is in the first one's, within 32 bits."""
+        if place == 1:
+            return self._vector(lambda n: store(sums, T.const(0), n))
+        whole = load(self.sums, row, block, place)
+        if place == 0 and self.places > 1:
+            whole = T.add(T.shift_left(load(self.sums, row, block, 1), T.const(8)), whole)
 
         def first(n: Scalar) -> Stmt:
             zero = load(self.zeros, 0, 0, 0) if self.is_one else load(self.zeros, chunk, group, n)
-            less = T.mul(T.cast(zero, "int32"), load(self.sums, row, block, place))
-            return store(sums, T.sub(T.const(0), less), n)
+            return store(sums, T.sub(T.const(0), T.mul(T.cast(zero, "int32"), whole)), n)
 
         return self._vector(first)
 
@@ -258,7 +263,8 @@ class _Kernel:
 
 def _asked_for(buffer: Buffer, chunk: Scalar, at: Scalar) -> Stmt:
     """Ask for a line of units, which may be one of the next chunk, or of none: addresses are not checked."""
-    return S.Evaluate(T.call("prefetch", load(buffer, chunk, at, T.const(0)), dtype="int32"))
+    place = load(buffer, chunk, at, T.const(0))
+    return S.Evaluate(T.call("prefetch", place, T.const(_SECOND_CACHE), dtype="int32"))
 
 
 def _sample(

@@ -37,7 +37,7 @@ ACTIVATION_BITS = register_config_option(
 )
 _LONGEST_BLOCK, _VECTOR = 64, 16  # terms of a block of digits
 _TILED_ROWS = 16  # rows for which expanding weights for matrix tiles pays (operator_tiles.py)
-_SPARE, _MOST_ROWS = 4, 4  # registers that are no sums; rows that share a read of the weights
+_SPARE, _MOST_ROWS = 4, 8  # registers that are no sums; rows that share a read of the weights
 
 
 @define_pass("pack-low-bit", opt_level=1)
