@@ -11,6 +11,7 @@ from armillary.ir import IRModule
 from armillary.relay import analysis
 from armillary.relay.analysis import Feature
 from armillary.relay.expr import Function, If, Let, Tuple, Var, const, var
+from armillary.relay.prelude import Prelude
 from armillary.relay.testing import resnet
 from armillary.transform import PassContext
 
@@ -202,3 +203,10 @@ def test_annotated_regions_are_sets_of_nodes() -> None:
     (region,) = analysis.AnnotatedRegionSet(relay.Function([x], relay.nn.relu(end)))
     assert region.target == "acme" and region.nodes == (begin, middle, end)
     assert region.args == [begin] and region.rets == [end]
+
+
+def test_features_of_data_types_and_cells() -> None:
+    features = analysis.detect_feature(Prelude().mod)
+    assert {Feature.fMatch, Feature.fConstructor} <= features and Feature.fGraph not in features
+    cell = relay.RefCreate(relay.const(1.0))
+    assert analysis.detect_feature(relay.RefRead(cell)) == {Feature.fRefRead, Feature.fRefCreate, Feature.fConstant}

@@ -16,6 +16,7 @@ from armillary.base.lazy import deferred, lazy_names
 from armillary.base.node import structural_equal
 from armillary.errors import TypeMismatch
 from armillary.ir import BaseFunc, GlobalVar, IRModule
+from armillary.relay.adt import Constructor, Match, RefCreate, RefRead, RefWrite
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.op import Op, is_primitive
@@ -228,6 +229,11 @@ Feature = enum.IntEnum(
         "fCall": 7,
         "fLet": 8,
         "fIf": 9,
+        "fRefCreate": 10,
+        "fRefRead": 11,
+        "fRefWrite": 12,
+        "fConstructor": 13,
+        "fMatch": 14,
         "fGraph": 15,
         "fLetRec": 16,
     },
@@ -241,6 +247,11 @@ _FEATURES: dict[type, Feature] = {
     Call: Feature.fCall,
     Let: Feature.fLet,
     If: Feature.fIf,
+    RefCreate: Feature.fRefCreate,
+    RefRead: Feature.fRefRead,
+    RefWrite: Feature.fRefWrite,
+    Constructor: Feature.fConstructor,
+    Match: Feature.fMatch,
 }
 
 
@@ -253,10 +264,12 @@ def detect_feature(a: Expr | IRModule, b: Expr | IRModule | None = None) -> set[
             result |= {_FEATURES[type(e)]} if type(e) in _FEATURES else set()  # there is no feature of loops
             if isinstance(e, Call) and isinstance(e.op, Op | GlobalVar):
                 result.add(Feature.fOp if isinstance(e.op, Op) else Feature.fGlobalVar)
+            if isinstance(e, Call) and isinstance(e.op, Constructor):
+                result.add(Feature.fConstructor)
             if isinstance(e, Let) and any(v is e.var for v in all_vars(e.value)):
                 result.add(Feature.fLetRec)
             for child in children(e):
-                uses[id(child)] = uses.get(id(child), 0) + (not is_leaf(child))
+                uses[id(child)] = uses.get(id(child), 0) + (not is_leaf(child) and not isinstance(child, Constructor))
         result |= {Feature.fGraph} if max(uses.values(), default=0) > 1 else set()
     return result
 
