@@ -1,9 +1,10 @@
-"""Optical flow in C++, here and on an emulated board: points of one image in the next, as Python finds them."""
+"""Optical flow and Laplacian pyramids in C++, here and on an emulated board: points and pixels that Python gives."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from armillary.compute import BorderMode, Format, Image, KeyPoint, Pyramid, Tens
 
 MODES = (BorderMode.UNDEFINED, BorderMode.CONSTANT, BorderMode.REPLICATE)
 NAMES = ["NEGaussianPyramidHalf", "NEGaussianPyramidOrb", "NEOpticalFlow"]
+LAPLACE = ["NELaplacianPyramid", "NELaplacianReconstruct"]
 PROGRAM = """
 #include "armillary_compute.hpp"
 using namespace arm_compute;
@@ -63,19 +65,23 @@ int main(int, char **arguments)
 """
 
 
-@pytest.fixture(scope="module", params=MACHINES)
-def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The program, as this machine runs it."""
-    target, compiler, emulator = MACHINES[request.param]
+def _built(machine: str, names: list[str], text: str, folder: Path) -> list[str]:
+    """A program with functions, as this machine runs it."""
+    target, compiler, emulator = MACHINES[machine]
     if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
         pytest.skip(f"{compiler} or its emulator is not installed")
-    folder = tmp_path_factory.mktemp("tracking")
-    out = compute.build(NAMES, target=target, out=folder / "out")
-    (folder / "p.cpp").write_text(PROGRAM)
+    out = compute.build(names, target=target, out=folder / "out")
+    (folder / "p.cpp").write_text(text)
     flags = ["-std=c++11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{out}"]
     sources = [str(folder / "p.cpp"), str(out / "libarmillary_compute.a"), "-lpthread", "-o", str(folder / "p")]
     subprocess.run([compiler, *flags, *sources], check=True)
     return [*emulator, str(folder / "p")]
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The program of optical flow, as this machine runs it."""
+    return _built(request.param, NAMES, PROGRAM, tmp_path_factory.mktemp("tracking"))
 
 
 def _by_python(
@@ -126,3 +132,72 @@ def test_points_are_those_of_python(command: list[str]) -> None:
         assert printed == _by_python(pictures, numbers, points), (number, numbers)
         found += sum(printed[2::3])
     assert found > 60  # points are found, not only lost
+
+
+PYRAMIDS = """
+#include "armillary_compute.hpp"
+using namespace arm_compute;
+template <class T> void show(const Tensor &t)
+{
+    const ValidRegion region = t.info()->valid_region();
+    for(int n : {region.start(0), region.start(1), region.end(0), region.end(1)}) std::cout << n << ' ';
+    for(int y = region.start(1); y < region.end(1); ++y)
+        for(int x = region.start(0); x < region.end(0); ++x)
+            std::cout << +*reinterpret_cast<T *>(t.ptr_to_element(Coordinates(x, y))) << ' ';
+    std::cout << '\\n';
+}
+int main(int, char **arguments)
+{
+    auto n = [&](int which) { return std::atoi(arguments[which]); };
+    const size_t width = size_t(n(1)), height = size_t(n(2)), levels = 3;
+    const auto border = BorderMode(n(3));
+    Image image, rest, again;
+    Pyramid pyramid;
+    image.allocator()->init(TensorInfo(unsigned(width), unsigned(height), Format::U8));
+    again.allocator()->init(*image.info());
+    pyramid.init(levels, SCALE_PYRAMID_HALF, width, height, Format::S16);
+    rest.allocator()->init(*pyramid.get_pyramid_level(levels - 1)->info());
+    NELaplacianPyramid take;
+    NELaplacianReconstruct give;
+    take.configure(&image, &pyramid, &rest, border, 70);
+    give.configure(&pyramid, &rest, &again);
+    for(Image *each : {&image, &rest, &again}) each->allocator()->allocate();
+    pyramid.allocate();
+    for(size_t y = 0; y < height; ++y)
+        std::cin.read((char *)image.ptr_to_element(Coordinates(0, int(y))), long(width));
+    for(int turn = 0; turn < 2; ++turn) take.run(), give.run();
+    for(size_t k = 0; k < levels; ++k) show<int16_t>(*pyramid.get_pyramid_level(k));
+    show<int16_t>(rest), show<uint8_t>(again);
+}
+"""
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_laplacian_pyramids_are_those_of_python(machine: str, tmp_path: Path) -> None:
+    command = _built(machine, LAPLACE, PYRAMIDS, tmp_path)
+    for number, mode in enumerate(MODES):
+        rng = np.random.default_rng([7, number])
+        width, height = int(rng.integers(60, 90)), int(rng.integers(60, 80))
+        pixels = rng.integers(0, 256, (height, width)).astype(np.uint8)
+        words = [*command, str(width), str(height), str(number)]
+        done = subprocess.run(words, input=pixels.tobytes(), capture_output=True, check=True, timeout=120)
+        image, rest, again, pyramid = Image(), Image(), Image(), Pyramid()
+        pyramid.init(3, compute.SCALE_PYRAMID_HALF, width, height, Format.S16)
+        image.allocator().init(TensorInfo(width, height, Format.U8))
+        again.allocator().init(image.info())
+        rest.allocator().init(pyramid.get_pyramid_level(2).info())
+        take, give = compute.NELaplacianPyramid(), compute.NELaplacianReconstruct()
+        take.configure(image, pyramid, rest, mode, 70)
+        give.configure(pyramid, rest, again)
+        for each in (image, rest, again):
+            each.allocator().allocate()
+        pyramid.allocate()
+        image.write(pixels)
+        take.run()
+        give.run()
+        levels = [pyramid.get_pyramid_level(k) for k in range(3)]
+        for line, tensor in zip(done.stdout.decode().splitlines(), (*levels, rest, again), strict=True):
+            region = tensor.info().valid_region()
+            x, y, right, bottom = region.start(0), region.start(1), region.end(0), region.end(1)
+            wanted = [x, y, right, bottom, *tensor.read()[y:bottom, x:right].ravel().tolist()]
+            assert [int(word) for word in line.split()] == wanted, (mode, tensor.info())

@@ -368,6 +368,7 @@ protected:
 #include "armillary_compute_points.hpp"
 #include "armillary_compute_colours.hpp"
 #include "armillary_compute_features.hpp"
+#include "armillary_compute_pyramids.hpp"
 #include "armillary_compute_tracking.hpp"
 #include "armillary_compute_graph.hpp"
 #ifdef ARMILLARY_COMPUTE_HAS_CL

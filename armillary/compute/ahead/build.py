@@ -45,6 +45,7 @@ _PARTS = (
     "_points",
     "_colours",
     "_features",
+    "_pyramids",
     "_tracking",
     "_graph",
     "_accessors",

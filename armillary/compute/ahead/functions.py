@@ -1,7 +1,7 @@
 """Which kernels each function needs that can be compiled ahead of time.
 
 In: nothing. Out: `FUNCTIONS`, by the library's names. Invariant: the classes of `armillary_compute_*.hpp` look kernels
-up by the names that these have. Left to Python: HOG, Laplacian pyramids and scaling by AREA, whose kernels
+up by the names that these have. Left to Python: HOG and scaling by AREA, whose kernels
 depend on sizes that a program says where it runs.
 """
 
@@ -113,6 +113,16 @@ FUNCTIONS: dict[str, tuple[Kernel, ...]] = {
     "NECannyEdge": _canny(),
     "NEGaussianPyramidHalf": (pyramid.COPY, pyramid.HALVED),
     "NEGaussianPyramidOrb": (pyramid.COPY, filters.GAUSSIAN_5X5, *_SCALES),
+    "NELaplacianPyramid": (
+        *(pyramid.COPY, pyramid.HALVED, filters.GAUSSIAN_5X5),
+        points.arithmetic(-1, (_U8, _U8), _S16, False),
+        pyramid.converted(_U8, _S16),
+    ),
+    "NELaplacianReconstruct": (
+        *(geometry.scale("nearest", _S16, border) for border in _BORDERS),
+        points.arithmetic(1, (_S16, _S16), _S16, False),
+        pyramid.converted(_S16, _U8),
+    ),
     "NEOpticalFlow": (filters.SCHARR_3X3, flow.TRACK),
     "NEConvolutionLayer": (*_GEMM, *_WINOGRAD),
     "NEGEMMConvolutionLayer": _GEMM,
