@@ -44,8 +44,8 @@ class TopiTemplate(TaskTemplate):
         if self.compute is None or self.schedule is None:
             missing = "compute" if self.compute is None else "schedule"
             raise TuningError(f"the template {self.name!r} has no {missing}", hint=f"@register_topi_{missing}(name)")
-        made = self.compute(get_config(), *args)
-        outputs = list(made) if isinstance(made, list | tuple) else [made]
+        computed = self.compute(get_config(), *args)
+        outputs = list(computed) if isinstance(computed, list | tuple) else [computed]
         schedule = self.schedule(get_config(), outputs)
         return schedule, [*(a for a in args if isinstance(a, te.Tensor)), *outputs]
 

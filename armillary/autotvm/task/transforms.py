@@ -150,17 +150,17 @@ KINDS: dict[str, Callable[[Any], Entity]] = {
 }
 
 
-def _refuse(cfg: Any, told: str) -> None:  # Any: a ConfigEntity, or None
+def _refuse(cfg: Any, message: str) -> None:  # Any: a ConfigEntity, or None
     if cfg is None:
-        raise InstantiationError(told)
-    cfg.raise_error(told)
+        raise InstantiationError(message)
+    cfg.raise_error(message)
 
 
 class TransformSpace:
     """The entities that one knob may take. `outputs`: how many axes applying one of them gives."""
 
-    def __init__(self, entities: Sequence[Entity], outputs: int, told: str) -> None:
-        self.entities, self.num_output, self._told = list(entities), outputs, told
+    def __init__(self, entities: Sequence[Entity], outputs: int, message: str) -> None:
+        self.entities, self.num_output, self._message = list(entities), outputs, message
 
     def __len__(self) -> int:
         return len(self.entities)
@@ -172,7 +172,7 @@ class TransformSpace:
         return iter(self.entities)
 
     def __repr__(self) -> str:
-        return f"{self._told} len={len(self)}"
+        return f"{self._message} len={len(self)}"
 
 
 def get_factors(n: int) -> list[int]:

@@ -62,17 +62,17 @@ def tile_of(choice: Choice) -> Tile:
     return Tile(choice.knob("rows"), choice.knob("vectors"), choice.knob("lines", 1))
 
 
-def best_tile_config(nest: Nest, cpu: CpuModel, given: Config) -> Config:
+def best_tile_config(nest: Nest, cpu: CpuModel, stated: Config) -> Config:
     """The knobs of the model's tile among those that agree with what is given."""
-    if not given:
+    if not stated:
         return tile_config(choose_tile(nest, cpu))
-    found = agreeing([tile_config(tile) for tile, _ in ranked_tiles(nest, cpu)], given)
-    return found[0]
+    configs = agreeing([tile_config(tile) for tile, _ in ranked_tiles(nest, cpu)], stated)
+    return configs[0]
 
 
-def agreeing(configs: Sequence[Config], given: Config) -> list[Config]:
+def agreeing(configs: Sequence[Config], stated: Config) -> list[Config]:
     """Those that have the values which are given."""
-    return [config for config in configs if set(given) <= set(config)]
+    return [config for config in configs if set(stated) <= set(config)]
 
 
 def chosen(workload: Workload, algorithm: Algorithm, reasons: Sequence[Rejection] = ()) -> Choice:
@@ -83,10 +83,10 @@ def chosen(workload: Workload, algorithm: Algorithm, reasons: Sequence[Rejection
         raise ConfigError(message, hint="leave the choice to the model, or take the one for this call")
     if stored.guards and not all(guard.holds(algorithm.extents(workload, cpu)) for guard in stored.guards):
         stored = Choice(algorithm.name)  # it was decided for another kernel
-    given = stored.config
-    _check(workload, algorithm, given, cpu)
-    config = algorithm.default(workload, cpu, given)
-    if stored.estimate is not None and set(config) == set(given):
+    stated = stored.config
+    _check(workload, algorithm, stated, cpu)
+    config = algorithm.default(workload, cpu, stated)
+    if stored.estimate is not None and set(config) == set(stated):
         return stored
     weighed = algorithm.weigh(workload, cpu, replace(stored, algorithm=algorithm.name, config=config))
     rejected = (*_rejected(weighed, stored), *reasons)
@@ -94,19 +94,19 @@ def chosen(workload: Workload, algorithm: Algorithm, reasons: Sequence[Rejection
     return Choice(algorithm.name, config, layouts, weighed.cost, stored.source, rejected, stored.guards)
 
 
-def _check(workload: Workload, algorithm: Algorithm, given: Config, cpu: CpuModel) -> None:
+def _check(workload: Workload, algorithm: Algorithm, stated: Config, cpu: CpuModel) -> None:
     """Something must agree with the given knobs; if not, that is told."""
-    space = algorithm.space(workload, cpu) if given else ()
-    if not given or agreeing(space, given):
+    space = algorithm.space(workload, cpu) if stated else ()
+    if not stated or agreeing(space, stated):
         return
     knobs = list(dict.fromkeys(name for config in space for name, _ in config))
-    unknown = [name for name, _ in given if name not in knobs]
+    unknown = [name for name, _ in stated if name not in knobs]
     if unknown:
         message = f"{algorithm.name} has no knob {unknown[0]!r}"
         raise ConfigError(f"{_who(workload)}: {message}", hint=f"its knobs are {', '.join(knobs)}")
-    near = sorted(space, key=lambda config: -len(set(config) & set(given)))[:SHOWN]
+    near = sorted(space, key=lambda config: -len(set(config) & set(stated)))[:SHOWN]
     extents = ", ".join(f"{name} {value}" for name, value in algorithm.extents(workload, cpu).items())
-    message = f"{_who(workload)}: the choice {algorithm.name} {_shown(given)} does not fit (here {extents})"
+    message = f"{_who(workload)}: the choice {algorithm.name} {_shown(stated)} does not fit (here {extents})"
     raise ConfigError(message, hint=f"these do: {'; '.join(_shown(config) for config in near)}; of {len(space)}")
 
 

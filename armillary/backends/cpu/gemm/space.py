@@ -228,8 +228,8 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
 
 
-def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
-    return best_tile_config(nest_of(workload, cpu), cpu, given)
+def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
+    return best_tile_config(nest_of(workload, cpu), cpu, stated)
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:

@@ -69,24 +69,24 @@ def tile_of_panel(panel: Panel) -> Tile:
 
 def panel_of(attrs: object, rows: int, chunks: int, steps: int, cpu: CpuModel) -> Panel:
     """The panel of a product whose call has these attributes: what its choice says, or the best."""
-    found, choice = ranked(rows, chunks, steps, cpu), Choice.parse(getattr(attrs, "choice", ""))
-    given = set(choice.config) if choice.algorithm == TILES.name else set[tuple[str, int]]()
-    return next((p for p, _ in found if given <= set(tile_config(tile_of_panel(p)))), found[0][0])
+    panels, choice = ranked(rows, chunks, steps, cpu), Choice.parse(getattr(attrs, "choice", ""))
+    stated = set(choice.config) if choice.algorithm == TILES.name else set[tuple[str, int]]()
+    return next((p for p, _ in panels if stated <= set(tile_config(tile_of_panel(p)))), panels[0][0])
 
 
 def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [tile_config(tile_of_panel(panel)) for panel, _ in ranked(*sizes_of(workload), cpu)]
 
 
-def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
-    return agreeing(_space(workload, cpu), given)[0]
+def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
+    return agreeing(_space(workload, cpu), stated)[0]
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     """The panel against the others."""
-    found = [(tile_config(tile_of_panel(p)), Estimate(f"{p}", n, BOUND)) for p, n in ranked(*sizes_of(workload), cpu)]
-    mine = next(estimate for config, estimate in found if config == choice.config)
-    return Weighed(Cost(mine.cycles, BOUND), tuple(e for _, e in found if e is not mine))
+    panels = [(tile_config(tile_of_panel(p)), Estimate(f"{p}", n, BOUND)) for p, n in ranked(*sizes_of(workload), cpu)]
+    mine = next(estimate for config, estimate in panels if config == choice.config)
+    return Weighed(Cost(mine.cycles, BOUND), tuple(e for _, e in panels if e is not mine))
 
 
 def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:

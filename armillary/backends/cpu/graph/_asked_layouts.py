@@ -39,21 +39,21 @@ def as_asked(rule: LayoutRule, expr: Call, have: Sequence[Change | None], reques
     asked = asked_choice(expr) or _recorded(rule, expr, request)
     if not asked:
         return rule(expr, have, request)
-    found = _in_layouts(expr, asked, request) if asked.layouts else rule(expr, have, request)
-    if found is None:
+    answer = _in_layouts(expr, asked, request) if asked.layouts else rule(expr, have, request)
+    if answer is None:
         if not hasattr(expr.attrs, "choice"):
             raise _misfit(expr, asked, "it is computed in plain layouts, by loops for which there is nothing to choose")
         return None
 
     def build(args: Sequence[Expr]) -> Expr:
-        result = found.build(args)
+        result = answer.build(args)
         if not isinstance(result, Call):
             return result
         if not hasattr(result.attrs, "choice"):
             raise _misfit(expr, asked, f"{result.op.name} computes it, for which there is nothing to choose")
         return Call(result.op, result.args, replace(result.attrs, choice=str(asked)), result.span)
 
-    return LayoutChoice(found.inputs, build, found.output)
+    return LayoutChoice(answer.inputs, build, answer.output)
 
 
 def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
@@ -65,9 +65,9 @@ def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
     if alone is None:
         return Choice()
     moved = [a if c is None else transform(a, c.old, c.new) for a, c in zip(expr.args, alone.inputs, strict=True)]
-    made = alone.build(moved)
-    infer_type(made)
-    workload = workload_of(made)
+    built = alone.build(moved)
+    infer_type(built)
+    workload = workload_of(built)
     if workload is None or workload[0] not in record_knobs.IN_BLOCKS:
         return Choice()
     config = context.query(request.target, workload)

@@ -85,9 +85,9 @@ def _relaid(expr: Expr) -> Expr | None:
         return _repacked(expr, layout(own[1]), layout(wanted[1]))
     data, weight = (transform(a, layout(own[n]), layout(wanted[n])) for n, a in enumerate(expr.args))
     names = ("data_layout", "kernel_layout", "out_layout")
-    made = Call(expr.op, (data, weight), replace(expr.attrs, **dict(zip(names, wanted, strict=True))), expr.span)
-    infer_type(made)
-    return transform(made, layout(wanted[2]), layout(own[2]))
+    convolution = Call(expr.op, (data, weight), replace(expr.attrs, **dict(zip(names, wanted, strict=True))), expr.span)
+    infer_type(convolution)
+    return transform(convolution, layout(wanted[2]), layout(own[2]))
 
 
 def _choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above

@@ -59,8 +59,8 @@ def _chosen(function: Function, where: Target) -> Function | None:
     attrs = anchor.attrs  # each Op has its own attrs class
     if not choice or choice == attrs.choice:
         return None
-    made = Call(anchor.op, anchor.args, replace(attrs, choice=choice), anchor.span)
-    body = substitute(function.body, {id(anchor): copy_type(made, anchor)})
+    selected = Call(anchor.op, anchor.args, replace(attrs, choice=choice), anchor.span)
+    body = substitute(function.body, {id(anchor): copy_type(selected, anchor)})
     return Function(function.params, body, function.ret_type, function.attrs, function.span)
 
 

@@ -211,8 +211,8 @@ def schedule_blocks(
     stage.parallel(fuse_all(stage, [batch, group, lines]))
     compute_in_tile(schedule, after, stage, x)
     schedule[sums].compute_at(stage, parts)
-    made = schedule[sums]
-    made.tensorize(made.op.axis[0], intrinsic(sums))
+    stage = schedule[sums]
+    stage.tensorize(stage.op.axis[0], intrinsic(sums))
 
 
 def _schedule_copy(stage: te.Stage) -> None:

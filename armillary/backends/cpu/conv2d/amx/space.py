@@ -26,9 +26,9 @@ def tile_of_block(block: Block) -> Tile:
 
 def block_of(attrs: object, shape: Shape, cpu: CpuModel) -> Block:
     """The block of a convolution whose call has these attributes: what its choice says, or the best."""
-    found, choice = ranked_blocks(shape, cpu), Choice.parse(getattr(attrs, "choice", ""))
-    given = set(choice.config) if choice.algorithm == TILES.name else set[tuple[str, int]]()
-    return next((b for b, _ in found if given <= set(tile_config(tile_of_block(b)))), found[0][0])
+    ranked, choice = ranked_blocks(shape, cpu), Choice.parse(getattr(attrs, "choice", ""))
+    stated = set(choice.config) if choice.algorithm == TILES.name else set[tuple[str, int]]()
+    return next((b for b, _ in ranked if stated <= set(tile_config(tile_of_block(b)))), ranked[0][0])
 
 
 def blocks_of(workload: Workload) -> tuple[tuple[Block, float], ...]:
@@ -76,8 +76,8 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [config for config, _ in _ranked(workload)]
 
 
-def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
-    return agreeing(_space(workload, cpu), given)[0]
+def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
+    return agreeing(_space(workload, cpu), stated)[0]
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:

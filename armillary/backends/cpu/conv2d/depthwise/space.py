@@ -59,18 +59,18 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [tile_config(tile) for tile in dict.fromkeys(depthwise_tiles(depthwise_nest(workload, cpu), cpu))]
 
 
-def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
     nest = depthwise_nest(workload, cpu)
     best = [choose_depthwise(nest, cpu), *(tile for tile, _ in ranked_depthwise(nest, cpu))]
-    return agreeing([tile_config(tile) for tile in best], given)[0]
+    return agreeing([tile_config(tile) for tile in best], stated)[0]
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     """The register tile against the best with other numbers of vectors."""
     nest, tile = depthwise_nest(workload, cpu), tile_of(choice)
-    others = {other.vectors: found for other, found in reversed(ranked_depthwise(nest, cpu))}
+    others = {other.vectors: estimate for other, estimate in reversed(ranked_depthwise(nest, cpu))}
     cost = depthwise_estimate(nest, tile, cpu)
-    rest = tuple(found for vectors, found in others.items() if vectors != tile.vectors)
+    rest = tuple(estimate for vectors, estimate in others.items() if vectors != tile.vectors)
     return Weighed(Cost(cost.cycles, cost.bound), rest)
 
 

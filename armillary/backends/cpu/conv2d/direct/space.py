@@ -150,9 +150,9 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [*found, *((*config, (TAPS, taps)) for config in found for taps in range(4))]
 
 
-def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
-    taps = tuple(knob for knob in given if knob[0] == TAPS)
-    return (*best_tile_config(nest_of(workload, cpu), cpu, tuple(k for k in given if k not in taps)), *taps)
+def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
+    taps = tuple(knob for knob in stated if knob[0] == TAPS)
+    return (*best_tile_config(nest_of(workload, cpu), cpu, tuple(k for k in stated if k not in taps)), *taps)
 
 
 def spelled_taps(choice: Choice, needs_lines: bool = False) -> tuple[str, ...]:

@@ -60,12 +60,12 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [_config(plan, tile) for plan in forms for tile in dict.fromkeys(tiles(_nest(workload, plan, cpu), cpu))]
 
 
-def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
     layer, size = layer_of_call(workload), workload.attrs.tile_size
-    strip = Choice(config=given).knob("strip")
+    strip = Choice(config=stated).knob("strip")
     plan = Plan(size, strip) if strip >= 0 else best_plan(layer, size, cpu)
     nest = _nest(workload, plan, cpu)
-    wanted = tuple(knob for knob in given if knob[0] not in ("tile", "strip"))
+    wanted = tuple(knob for knob in stated if knob[0] not in ("tile", "strip"))
     return (("tile", size), ("strip", plan.strip), *best_tile_config(nest, cpu, wanted))
 
 
