@@ -15,9 +15,7 @@ _ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
 _APART = "runtime"
 _BY_NAME = re.compile(r"armillary(\.\w+)+(:\w+)?")  # "module" or "module:attribute", which base/lazy.py resolves late
 _UPWARD = {
-    "ir.expr",  # who names a module above itself, or defers its import; `__init__` files may
-    "ir.op",
-    "relay.build_module",
+    "relay.build_module",  # who names a module above itself, or defers its import; `__init__` files may
     "relay.names",
     "relay.offload_tables",
     "target.kinds.c",
