@@ -45,8 +45,8 @@ def network() -> IRModule:
     return IRModule.from_expr(relay.Function([x], relay.nn.softmax(relay.nn.dense(y, weight(10, 32)))))
 
 
-def in_threads(runs: list[Run], count: int, inputs: list[Array], wanted: list[Array]) -> tuple[float, int]:
-    """Seconds that `count` runs take, spread over a thread for each of `runs`, and how many answers were wrong."""
+def in_threads(runs: list[Run], count: int, inputs: list[Array], wanted: list[Array]) -> tuple[float, float, int]:
+    """Seconds and processor seconds that `count` runs take, spread over a thread for each of `runs`; wrong answers."""
     wrong, start = [0] * len(runs), threading.Barrier(len(runs) + 1)
 
     def work(number: int) -> None:
@@ -59,10 +59,10 @@ def in_threads(runs: list[Run], count: int, inputs: list[Array], wanted: list[Ar
     for thread in threads:
         thread.start()
     start.wait()
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), time.process_time()
     for thread in threads:
         thread.join()
-    return time.perf_counter() - began, sum(wrong)
+    return time.perf_counter() - began, time.process_time() - spent, sum(wrong)
 
 
 def graph_module(package: str) -> Run:
@@ -101,16 +101,18 @@ def main() -> None:
             ways[f"{count} GraphModules of one thread"] = [graph_module(package) for _ in range(count)]
         config_threadpool()
         each = max(1, args.runs // args.rounds)
-        rates, wrong = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
+        rates, wrong, processor = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0), dict.fromkeys(ways, 1e9)
         for turn in range(args.rounds):
             for name, runs in ways.items():
                 count = each if turn else args.runs - each * (args.rounds - 1)
                 count = count if name.startswith("session") else max(1, each // 4)
-                seconds, failures = in_threads(runs, count, inputs, wanted)
+                seconds, spent, failures = in_threads(runs, count, inputs, wanted)
                 rates[name], wrong[name] = max(rates[name], count / seconds), wrong[name] + failures
+                processor[name] = min(processor[name], spent / count)
     first, *others = rates
     for name, rate in rates.items():
-        print(f"{name}: {rate:.0f} runs a second, {wrong[name]} wrong")
+        cost = f"{processor[name] * 1e3:.2f} ms of processor a run"
+        print(f"{name}: {rate:.0f} runs a second, {cost}, {wrong[name]} wrong")
     print(f"session / best of the others: {rates[first] / max(rates[name] for name in others):.3f} ({args.runs} runs)")
 
 

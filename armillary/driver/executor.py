@@ -22,7 +22,7 @@ from armillary.base.extent import is_known
 from armillary.base.lazy import deferred
 from armillary.driver.build import build
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ir import GlobalVar, IRModule
+from armillary.ir import BaseFunc, GlobalVar, IRModule
 from armillary.ops.shape.dynamic import DynamicAttrs
 from armillary.relay.analysis import free_vars
 from armillary.relay.analysis.bind_sizes import bind_type
@@ -75,7 +75,10 @@ class Executor:
         if expr is None:
             return self.mod
         if not isinstance(expr, GlobalVar):
-            return IRModule.from_expr(expr, {v: f for v, f in self.mod.functions.items() if v.name_hint != "main"})
+            functions: dict[GlobalVar | str, BaseFunc] = {
+                v: f for v, f in self.mod.functions.items() if v.name_hint != "main"
+            }
+            return IRModule.from_expr(expr, functions, self.mod.type_definitions)
         module = self.mod.copy()
         module["main"] = self.mod[expr]
         return module

@@ -160,9 +160,14 @@ class IRModule:
             self[name] = function
 
     @staticmethod
-    def from_expr(expr: Any, functions: Mapping[GlobalVar | str, BaseFunc] | None = None) -> IRModule:
+    def from_expr(
+        expr: Any,
+        functions: Mapping[GlobalVar | str, BaseFunc] | None = None,
+        type_defs: Mapping[Any, object] | None = None,
+    ) -> IRModule:
         """A module whose "main" is `expr`: a function, or an expression to be closed over its free variables."""
         module = IRModule(functions)
+        module.type_definitions.update(type_defs or {})
         expr = expr if isinstance(expr, Node) else getattr(expr, "tuple_value", expr)  # of a TupleWrapper
         module["main"] = expr if isinstance(expr, BaseFunc) else _close_over(expr)
         return module

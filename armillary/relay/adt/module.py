@@ -15,7 +15,7 @@ from armillary.relay.adt.types import GlobalTypeVar, TypeData
 from armillary.relay.parser import parse
 
 _FOLDER = Path(__file__).with_name("std")
-_FILES = {"core.rly": "core.txt", "gradient.rly": "gradient.txt", "prelude.rly": "prelude.txt"}
+_FILES = {f"{name}.rly": f"{name}.txt" for name in ("core", "gradient", "nat", "prelude")}
 
 
 def definitions(module: IRModule) -> list[TypeData]:

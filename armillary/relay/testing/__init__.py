@@ -24,6 +24,7 @@ __getattr__, __dir__ = lazy_names(
             "lstm",
             "mlp",
             "mobilenet",
+            "nat",
             "resnet",
             "resnet_3d",
             "squeezenet",
@@ -34,6 +35,7 @@ __getattr__, __dir__ = lazy_names(
     }
     | {name: f"{__name__}.init:{name}" for name in ("Constant", "Initializer", "Xavier", "create_workload")}
     | {name: f"{__name__}.gradients:{name}" for name in ("check_grad", "count_ops")}
+    | {name: f"{__name__}.nat:{name}" for name in ("add_nat_definitions", "count", "make_nat_expr", "make_nat_value")}
     | {"_np_randn_from_type": f"{__name__}.gradients:random_of_type"}
     | {name: f"{__name__}.running:{name}" for name in ("enabled_targets", "rand", "run_infer_type", "run_opt_pass")},
 )
