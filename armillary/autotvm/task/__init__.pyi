@@ -1,5 +1,6 @@
 """Names of `armillary.autotvm.task` for type checkers. Written by tools/write_docs.py; do not edit."""
 
+from armillary.autotvm.task.templates import register_source as register_source
 from armillary.autotvm.task.space import ConfigEntity as ConfigEntity
 from armillary.autotvm.task.space import ConfigSpace as ConfigSpace
 from armillary.base.dispatch import DispatchContext as DispatchContext
@@ -35,6 +36,7 @@ __all__ = [
     "extract_from_multiple_program",
     "extract_from_program",
     "get_config",
+    "register_source",
     "register_topi_compute",
     "register_topi_schedule",
     "serialize_args",
