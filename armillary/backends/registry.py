@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
+from typing import TypeAlias
 
 from armillary import te
 from armillary.backends.base import Backend, backend_of
@@ -22,7 +23,9 @@ from armillary.backends.candidate import Candidate, in_order, select
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.base.aliases import AnyFunction
+from armillary.base.extent import Known
 from armillary.errors import InternalError
+from armillary.relay.expr import Call
 from armillary.relay.op import COMPUTE, STRATEGY
 from armillary.relay.types import tensor_fields
 from armillary.te.schedule import AutoInlineInjective
@@ -50,12 +53,26 @@ ScheduleRule = Callable[[te.Schedule, Fused], te.Schedule | PrimFunc | None]
 
 
 @dataclass(frozen=True)
+class Versions:
+    """Two calls that compute the same: `few` where `extent` is below `fewest`, else `many`."""
+
+    extent: Known
+    fewest: int
+    few: Call
+    many: Call
+
+
+VersionsRule = Callable[[Call], Versions]
+
+
+@dataclass(frozen=True)
 class Implementation:
     """A candidate with its code: the schedule of a fused function, and tensors where they are not the operator's."""
 
     candidate: Candidate
     schedule: ScheduleRule
     compute: ComputeRule | None = None
+    versions: VersionsRule | None = None  # of a call that is one of two calls, by its sizes: these are scheduled
 
     @property
     def name(self) -> str:
@@ -64,12 +81,16 @@ class Implementation:
 
 
 _DECLARED: dict[tuple[str, str], list[Candidate]] = {}  # family, operator -> candidates that no manifest has
-_CODE: dict[tuple[str, str], tuple[ScheduleRule, ComputeRule | None]] = {}  # family, name of a candidate
+_Code: TypeAlias = "tuple[ScheduleRule, ComputeRule | None, VersionsRule | None]"
+_CODE: dict[tuple[str, str], _Code] = {}  # by family and name of a candidate
 DEFAULTS: dict[str, ScheduleRule] = {}  # family -> schedule for any fused function
 
 
 def implement(
-    *candidates: Candidate | str, family: str, compute: ComputeRule | None = None
+    *candidates: Candidate | str,
+    family: str,
+    compute: ComputeRule | None = None,
+    versions: VersionsRule | None = None,
 ) -> Callable[[ScheduleRule], ScheduleRule]:
     """Decorator: attach a schedule (and perhaps a compute) to candidates of a family: those of manifests by name, those
     that have nothing to choose as they are declared here."""
@@ -79,7 +100,7 @@ def implement(
             name = candidate if isinstance(candidate, str) else candidate.name
             if not isinstance(candidate, str):
                 _DECLARED.setdefault((family, candidate.op), []).append(candidate)
-            if _CODE.setdefault((family, name), (rule, compute)) != (rule, compute):
+            if _CODE.setdefault((family, name), (rule, compute, versions)) != (rule, compute, versions):
                 raise InternalError(f"two schedules for {name} of {family}")
         return rule
 

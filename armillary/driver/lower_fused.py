@@ -15,7 +15,7 @@ from typing import Any
 from armillary import te
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.base import backend_of
-from armillary.backends.registry import Fused, Implementation, choose, is_implemented, scripted
+from armillary.backends.registry import Fused, Implementation, Versions, choose, is_implemented, scripted
 from armillary.backends.scopes import scopes_of
 from armillary.backends.workload import Workload
 from armillary.base.aliases import Array
@@ -26,10 +26,12 @@ from armillary.ops._types import copied
 from armillary.relay.expr import LARGEST_SPLAT, Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
+from armillary.relay.walk import copy_type, substitute
 from armillary.target import Target
 from armillary.te.constant import spelled_out
 from armillary.tir import build as T
-from armillary.tir.stmt import KERNEL_SYMBOL, Buffer, PrimFunc
+from armillary.tir.extents import to_expr
+from armillary.tir.stmt import KERNEL_SYMBOL, Buffer, IfThenElse, PrimFunc
 from armillary.tir.substitute import rename_buffers
 
 Value = Any  # Any: a te.Tensor, or a (nested) tuple of them
@@ -65,6 +67,8 @@ def _in_scopes(func: PrimFunc, scopes: Mapping[int, str]) -> PrimFunc:
 def _lowered(function: Function, anchor: Call | None, workload: Workload, name: str) -> PrimFunc:
     implementation, _ = choose(workload)
     target = workload.target
+    if implementation.versions is not None and anchor is not None:
+        return _by_size(function, anchor, implementation.versions(anchor), target, name)
     with target:  # a compute may depend on the vectors and registers it is compiled for
         fused = _compose(function, anchor, workload, implementation)
     schedule = te.create_schedule([t.op for t in fused.outputs])
@@ -73,6 +77,25 @@ def _lowered(function: Function, anchor: Call | None, workload: Workload, name: 
         written: PrimFunc = scheduled.with_attr("global_symbol", name)
         return written
     return te.lower_schedule(scheduled, [*fused.inputs, *fused.outputs], name)
+
+
+def _by_size(function: Function, anchor: Call, versions: Versions, target: Target, name: str) -> PrimFunc:
+    """The loops of one of two versions of the anchor or, where sizes that are bound later decide, of both."""
+    few, many = (_with_anchor(function, anchor, call) for call in (versions.few, versions.many))
+    if isinstance(versions.extent, int):
+        return lower_fused(few if versions.extent < versions.fewest else many, target, name)
+    first, second = (lower_fused(version, target, name) for version in (few, many))
+    pairs = zip(first.params, second.params, strict=True)
+    same = {b: a for a, b in pairs if isinstance(a, Buffer) and isinstance(b, Buffer)}
+    condition = to_expr(versions.extent) < versions.fewest
+    body = IfThenElse(condition, first.body, rename_buffers(second.body, same))
+    both: PrimFunc = replace_node(first, body=body)
+    return both
+
+
+def _with_anchor(function: Function, anchor: Call, call: Call) -> Function:
+    body = substitute(function.body, {id(anchor): copy_type(call, anchor)})
+    return Function(function.params, body, function.ret_type, function.attrs, function.span)
 
 
 def _nothing(function: Function, name: str) -> PrimFunc:

@@ -47,7 +47,7 @@ DTYPES = ("float32",) * 9 + (
 )
 SIZES = (1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17)
 # Operators that mark parts for a library or a device, which the CPU alone is not; an order, which importers write.
-LEFT_OUT = ("annotation.", "device_copy", "on_device", "bind_size", "equal_sizes", "run_after")
+LEFT_OUT = ("annotation.", "device_copy", "on_device", "bind_size", "equal_sizes", "run_after", "cpu.conv2d_by_size")
 OF_MEMORY = ("in_place",)  # where a result lies, not what it is: only an input of the graph can be changed there
 
 

@@ -34,6 +34,7 @@ START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for i
 SHOWN = {"L1": 0.0, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and fetching: what does not hide
 CHAIN_STALL = 1.2  # two ports wait for sums that are just as many as ports times latency
 SHOWN_INPUT = 0.3  # of the time to read a direct convolution's data again for other outputs
+MAX_OPEN_ROWS = 8  # of a tile where the width is a size: the last tile has a version for each count of columns
 THREADS, EVENER = (2, 4, 8, 16), 0.95  # the numbers of threads to divide work for; what a division must gain
 PAIR_REGISTERS = (
     3  # beside sums and weights, where two rows share an instruction: their words, and what those are made of

@@ -27,6 +27,7 @@ from armillary.backends.cpu.conv2d.direct.space import (
     is_banded,
     is_flat,
     nest_of,
+    reads_weights_once,
     spelled_taps,
 )
 from armillary.backends.cpu.cost.model import (
@@ -190,34 +191,33 @@ def _tile_output(
     images, together = images_together(workload, cpu), list[te.IterVar]()
     if images > 1:
         batch, *together = stage.split(batch, factor=images)
+    outer = [chunk_outer, batch] if not together and reads_weights_once(workload, cpu) else [batch, chunk_outer]
     if tile.tall > 1:  # the loop over lines stays by itself, so that loop partition can peel a lower last tile
         height, height_inner = stage.split(height, factor=tile.tall)
-        stage.reorder(batch, chunk_outer, *together, height, width_outer, chunk_inner, height_inner, width_inner, block)
+        stage.reorder(*outer, *together, height, width_outer, chunk_inner, height_inner, width_inner, block)
         stage.unroll(height_inner)
         if has_padded_rows(workload):
             stage.unroll(height)
-        stage.parallel(fuse_all(stage, [batch, chunk_outer]))
+        stage.parallel(fuse_all(stage, outer))
     elif is_flat(workload, cpu):
         bands = 1 if together else flat_bands(tiles_beside, workload, cpu)
-        chunk_loops = [chunk_outer]
         if bands > 1:
-            if is_open:
-                band, width_outer = stage.split(width_outer, factor=-(-tiles_beside // bands))
-            else:
-                band, width_outer = stage.split(width_outer, nparts=bands)
-            chunk_loops = [band, chunk_outer]
             tiles_beside = -(-tiles_beside // bands)
+            factor, parts = (tiles_beside, None) if is_open else (None, bands)
+            band, width_outer = stage.split(width_outer, factor=factor, nparts=parts)
+            outer = [batch, band, chunk_outer]
         at = width_outer
-        stage.reorder(batch, *chunk_loops, *together, height, width_outer, chunk_inner, width_inner, block)
-        stage.parallel(fuse_all(stage, [batch, *chunk_loops]))
+        stage.reorder(*outer, *together, height, width_outer, chunk_inner, width_inner, block)
+        stage.parallel(fuse_all(stage, outer))
     elif at is not width_outer:  # the loop over tiles stays by itself: loop partition tells those without padding
         stage.reorder(width_outer, batch, height, chunk_outer, chunk_inner, width_inner, block)
         stage.parallel(width_outer)
     else:
         lines = in_bands(stage, chunk_outer, height) if is_banded(workload) and not together else [chunk_outer, height]
         tiles_below //= static_extent(lines[0]) if len(lines) == 3 else 1
-        stage.reorder(batch, lines[0], *together, *lines[1:], width_outer, chunk_inner, width_inner, block)
-        stage.parallel(fuse_all(stage, [batch, chunk_outer] if together else [batch, *lines]))
+        outer = [batch, *lines] if len(lines) == 3 else outer if together else [*outer, height]
+        stage.reorder(*outer, *([*together, height] if together else []), width_outer, chunk_inner, width_inner, block)
+        stage.parallel(fuse_all(stage, outer))
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
@@ -227,8 +227,8 @@ def _tile_output(
     sums = accumulators(schedule, accumulator)
     if has_prefetch(nest, tile, cpu) and not is_open:
         _prefetch(sums[-1], tile, nest.steps, (images if together else 1, tiles_below, tiles_beside))
+    spelled = spelled_taps(choice, needs_lines=tile.tall > 1 and has_padded_rows(workload))
     for inside in sums:
-        spelled = spelled_taps(choice, needs_lines=tile.tall > 1 and has_padded_rows(workload))
         schedule_sum(inside, (*spelled, *lane_axes(cpu)), is_tall=tile.tall > 1)
     return at
 

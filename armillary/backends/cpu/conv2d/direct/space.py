@@ -14,6 +14,7 @@ from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAtt
 from armillary.backends.cpu.conv2d.winograd.cost import TILES, best_plan, estimate
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
 from armillary.backends.cpu.cost.model import (
+    MAX_OPEN_ROWS,
     SHOWN_INPUT,
     Nest,
     Tile,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Expr
 
 IMAGE = {2, 3}  # axes
-MAX_OPEN_ROWS = 8  # of a tile where the width is a size: the last tile has a version for each count of columns
 DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
@@ -259,6 +259,14 @@ def images_together(workload: Workload, cpu: CpuModel) -> int:
         return 1
     fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data // batch <= cpu.l2 // 2]
     return next((n for n in fitting if n * height * width >= PIXELS_TOGETHER), max(fitting, default=1))
+
+
+def reads_weights_once(workload: Workload, cpu: CpuModel) -> bool:
+    """Whether a group of channels goes through a batch of open size before the next group does: its weights stay in L2
+    between images, those of all groups would not."""
+    weight = workload.tensor(1)
+    is_plain = workload.attrs.groups == 1 and not isinstance(workload.attrs, FramesConv2DAttrs)
+    return is_plain and 0 in workload.named and not _stays_near(weight.nbytes, cpu) and not is_banded(workload)
 
 
 def _stays_near(nbytes: int, cpu: CpuModel) -> bool:

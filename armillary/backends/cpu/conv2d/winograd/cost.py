@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import overload
 
 from armillary.backends.cpu.cost.model import (
+    MAX_OPEN_ROWS,
     SHOWN_INPUT,
     Estimate,
     Nest,
@@ -226,6 +227,13 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
     transforms = share * vectors * points + _carrying(layer, plan, cpu) + _rereading(layer, plan, cpu)
     bound = product.bound if product.cycles > transforms else "the transforms"
     return Estimate(f"{plan}, tile {tile}", product.cycles + transforms, bound)
+
+
+def estimate_open_direct(layer: Layer, cpu: CpuModel, network: int = 0) -> Estimate:
+    """The direct convolution over open sizes: tiles of one line and few columns, that do not ask for weights early."""
+    nest = direct_nest(layer, cpu, weight_bandwidth(cpu, network))
+    tile, cost = ranked_tiles(replace(nest, max_rows=MAX_OPEN_ROWS, lines_per_image=1), cpu)[0]
+    return Estimate(f"direct, tile {tile}", cost.cycles, cost.bound)
 
 
 def _direct(layer: Layer, cpu: CpuModel, rate: float) -> Estimate:

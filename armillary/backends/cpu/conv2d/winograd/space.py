@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from armillary.backends.cpu.conv2d.direct.space import IMAGE, MAX_OPEN_ROWS
+from armillary.backends.cpu.conv2d.direct.space import IMAGE
 from armillary.backends.cpu.conv2d.winograd.cost import (
     TILES,
     Layer,
@@ -19,7 +19,7 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     product_nest,
 )
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
-from armillary.backends.cpu.cost.model import Estimate, Nest, Tile, tiles, weight_bandwidth
+from armillary.backends.cpu.cost.model import MAX_OPEN_ROWS, Estimate, Nest, Tile, tiles, weight_bandwidth
 from armillary.backends.cpu.space import (
     Algorithm,
     Config,

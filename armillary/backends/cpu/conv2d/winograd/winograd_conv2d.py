@@ -10,11 +10,13 @@ ten times less exact.
     ->
     cpu.conv2d_winograd_NCHWc(%x, cpu.conv2d_winograd_weight_transform(weight))
 
-The model: backends/cpu/conv2d/winograd/cost.py. Measurements: docs/decisions/winograd.md, docs/decisions/cost-model.md.
+Over open sizes the direct convolution stays beside it, for images of few pixels (operator_by_size.py). The model:
+backends/cpu/conv2d/winograd/cost.py. Measurements: docs/decisions/winograd.md, docs/decisions/cost-model.md.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from armillary.backends.cpu.conv2d.winograd.cost import (
@@ -24,15 +26,17 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     Plan,
     best_plan,
     estimate,
+    estimate_open_direct,
     plans,
     ranked_plans,
 )
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
 from armillary.backends.cpu.space import MOST_REJECTED
 from armillary.backends.winograd import MAX_TILE, is_constant, is_whole
+from armillary.base.extent import bounds
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, typical_of
+from armillary.relay.expr import Call, Constant, Expr, Function, shape_of, typical_of
 from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.walk import not_primitive, post_order, rewrite
@@ -41,7 +45,8 @@ from armillary.target.choice import Choice, Cost, Rejection, stored_choice
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, define_pass
 
-WINOGRAD, TRANSFORMED = "conv2d.winograd", "cpu.conv2d_winograd_NCHWc"
+WINOGRAD, TRANSFORMED, BY_SIZE = "conv2d.winograd", "cpu.conv2d_winograd_NCHWc", "cpu.conv2d_by_size_NCHWc"
+WORTH = 1.1  # times faster must the direct convolution be where it stands beside the transforms
 SHOWN_TILE = 4  # the largest of a transform that is weighed even where it is not allowed
 
 
@@ -58,11 +63,13 @@ def winograd_conv2d(module: IRModule, *, target: object = None) -> IRModule:  # 
             layer, stored = eligible(expr), stored_choice(expr)
             if stored.algorithm == WINOGRAD and isinstance(expr, Call):
                 _check(stored, layer, limit)
-                return _replaced(expr, stored)
+                return _replaced(expr, stored, _fewest_pixels(expr, layer, stored, cpu, network))
             if stored or layer is None or not isinstance(expr, Call):
                 return None
             choice = select(layer, cpu, limit, forced, network)
-            return _replaced(expr, choice) if choice.algorithm == WINOGRAD else with_choice(expr, choice)
+            if choice.algorithm != WINOGRAD:
+                return with_choice(expr, choice)
+            return _replaced(expr, choice, _fewest_pixels(expr, layer, choice, cpu, network))
 
         return rewrite(function, rule, enter=not_primitive)
 
@@ -126,14 +133,36 @@ def eligible(expr: Expr) -> Layer | None:
     return layer_of(attrs, data, result) if weight.static[4] == result.static[4] else None
 
 
-def _replaced(expr: Call, choice: Choice) -> Call:
+def _fewest_pixels(expr: Call, layer: Layer | None, choice: Choice, cpu: CpuModel, network: int) -> int:
+    """Output pixels of all images from which the transforms are expected to pay; 0 where no fewer can be met."""
+    shape = shape_of(expr)
+    assert layer is not None and shape is not None, "it is one that Winograd's algorithm can compute"
+    pixels = shape[0] * shape[2] * shape[3]
+    if isinstance(pixels, int):
+        return 0
+    plan = Plan(choice.knob("tile"), choice.knob("strip", 0))
+    last = 0  # the side of the largest image that takes less time directly
+    for side in range(1, math.isqrt(layer.batch * layer.height * layer.width) + 1):
+        small = replace(layer, batch=1, height=side, width=side)
+        if WORTH * estimate_open_direct(small, cpu, network).cycles < estimate(small, plan, cpu, network).cycles:
+            last = side
+    fewest = last * (last + 1) + 1
+    return fewest if last and bounds(pixels)[0] < fewest else 0
+
+
+def _replaced(expr: Call, choice: Choice, fewest: int) -> Call:
     (data, weight), tile = expr.args, choice.knob("tile")
     choice = replace(
         choice,
         layouts=(expr.attrs.data_layout, expr.attrs.kernel_layout, expr.attrs.out_layout or expr.attrs.data_layout),
     )
     transformed = get_op("cpu.conv2d_winograd_weight_transform")(weight, tile_size=tile)
-    op = get_op(TRANSFORMED)
     retained = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
-    attrs = op.make_attrs(named={"tile_size": tile, **retained, "choice": str(choice)})
-    return Call(op, (data, transformed), attrs, expr.span)
+    retained |= {"tile_size": tile, "choice": str(choice)}
+    if not fewest:
+        op = get_op(TRANSFORMED)
+        return Call(op, (data, transformed), op.make_attrs(named=retained), expr.span)
+    op = get_op(BY_SIZE)
+    layouts = {name: getattr(expr.attrs, name) for name in ("data_layout", "kernel_layout", "out_layout")}
+    attrs = op.make_attrs(named={"fewest": fewest, **retained, **layouts})
+    return Call(op, (data, weight, transformed), attrs, expr.span)
