@@ -12,6 +12,7 @@ import pytest
 import armillary
 from armillary import relay
 from armillary.base.aliases import Array
+from armillary.base.extent import size
 from armillary.contrib.target.onnx import to_onnx
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.relay.expr import Expr, Function
@@ -153,6 +154,15 @@ def test_open_dimensions_stay_open() -> None:
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
     for count in (1, 5):
         assert _run(model, [np.zeros((count, 3), "float32")])[0].shape == (count, 3)
+
+
+def test_counts_over_open_sizes_are_refused() -> None:
+    rows = size("rows")
+    x = relay.var("x", shape=(rows, 3))
+    with pytest.raises(UnsupportedError, match="to_onnx: tile by 2\\*rows, which is open here"):
+        to_onnx(Function([x], relay.tile(x, (2 * rows, 1))))
+    with pytest.raises(UnsupportedError, match="to_onnx: strided_slice to rows - 1, which is open here"):
+        to_onnx(Function([x], relay.strided_slice(x, begin=(0,), end=(rows - 1,), axes=(0,))))
 
 
 def test_what_has_no_form_is_refused() -> None:

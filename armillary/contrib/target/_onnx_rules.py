@@ -13,7 +13,16 @@ import numpy as np
 from armillary.contrib.target import _onnx_quantised as quantised
 from armillary.contrib.target import _onnx_windows as windows
 from armillary.contrib.target._onnx_graph import Graph
-from armillary.contrib.target._onnx_types import Inputs, Rule, dtype_of, is_static, ndim_of, permutation, shape_of
+from armillary.contrib.target._onnx_types import (
+    Inputs,
+    Rule,
+    dtype_of,
+    fixed,
+    is_static,
+    ndim_of,
+    permutation,
+    shape_of,
+)
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call
 from armillary.relay.op import Op
@@ -281,18 +290,18 @@ def _strided_slice(graph: Graph, call: Call, inputs: Inputs) -> str:
     for k, step in enumerate(steps):
         first = begin[k] if k < len(begin) else None
         last = end[k] if k < len(end) else None
-        start = int(first) if first is not None else (0 if step > 0 else _INT64.max)
+        start = fixed(first, "strided_slice from") if first is not None else (0 if step > 0 else _INT64.max)
         if by_size and last is not None:
-            last = None if last < 0 else start + int(last)
+            last = None if last < 0 else start + fixed(last, "strided_slice of length")
         starts.append(start)
-        stops.append(int(last) if last is not None else (_INT64.max if step > 0 else _INT64.min))
+        stops.append(fixed(last, "strided_slice to") if last is not None else (_INT64.max if step > 0 else _INT64.min))
     return graph.node("Slice", [inputs[0][0], *(graph.ints(row) for row in (starts, stops, axes, steps))])
 
 
 def _tile(graph: Graph, call: Call, inputs: Inputs) -> str:
     attrs = call.attrs
     rank = ndim_of(call)
-    reps = [1] * (rank - len(attrs.reps)) + [int(count) for count in attrs.reps]
+    reps = [1] * (rank - len(attrs.reps)) + [fixed(count, "tile by") for count in attrs.reps]
     value = graph.unsqueeze(inputs[0][0], list(range(rank - ndim_of(call.args[0]))))
     return graph.node("Tile", [value, graph.ints(reps)])
 

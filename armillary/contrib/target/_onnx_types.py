@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from armillary.base.extent import Extent
 from armillary.contrib.target._onnx_graph import Graph
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Expr
@@ -46,6 +47,13 @@ def shape_of(expr: Expr) -> tuple[int, ...]:
             raise UnsupportedError(f"to_onnx: the shape {_tensor(expr).shape} is open here", hint="give it a number")
         sizes.append(size)
     return tuple(sizes)
+
+
+def fixed(number: object, what: str) -> int:
+    """A number in an attribute of an operator. Raises UnsupportedError for an expression over named sizes."""
+    if isinstance(number, Extent):
+        raise UnsupportedError(f"to_onnx: {what} {number}, which is open here", hint="give its sizes numbers")
+    return int(number)  # type: ignore[call-overload, no-any-return]  # whatever counts
 
 
 def permutation(source: str, goal: str) -> list[int]:
