@@ -17,7 +17,7 @@ from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.parser import parse_function
-from armillary.tir.transform.insert_barriers import insert_barriers
+from armillary.tir.transform.insert_barriers import _Inserter, insert_barriers
 
 X, Y = "threadIdx.x", "threadIdx.y"
 
@@ -260,3 +260,15 @@ def test_a_double_buffer_needs_one_barrier_in_a_turn() -> None:
         body = S.For(turn, T.const(0), T.const(8), S.LoopKind.SERIAL, S.seq(read, noted))
         counts.append(str(insert_barriers(S.Allocate(shared, body), frozenset([place]), "two")).count("thread_sync"))
     assert counts == [2, 1]
+
+
+def test_of_the_places_in_a_shared_buffer_two_unlike_ones_are_remembered() -> None:
+    place, out = E.Var("item", E.INT32), S.Buffer("out", (T.const(64),), DType("float32"))
+    shared = S.Buffer("s", (T.const(4096),), DType("float32"), "shared")
+    reads = [S.BufferStore(out, E.BufferLoad(shared, (T.add(place, n // 2),)), (place,)) for n in range(400)]
+    inserter = _Inserter(frozenset([place]), "long", frozenset([shared]))
+    assert len(inserter.accesses(S.seq(*reads)).reads[shared]) == 2
+    write = S.BufferStore(shared, T.const(1.0, DType("float32")), (place,))
+    for before, count in ((reads, 1), (reads[:2], 0)):  # the first two read what their own work-item writes
+        body = S.Allocate(shared, S.seq(*before, write))
+        assert str(insert_barriers(body, frozenset([place]), "long")).count("thread_sync") == count

@@ -9,7 +9,7 @@ or loop that work-items see differently. Global memory is looked at on demand (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from armillary.base.node import post_order, replace, structural_equal
@@ -20,18 +20,35 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
 
 DOUBLE_BUFFER_WRITE = "double_buffer_write"  # a note: stores to the copy that its iteration of a loop does not read
-Place = tuple[S.Buffer, E.Expr]
+Places = Mapping[S.Buffer, tuple[E.Expr, ...]]  # two unlike ones of a buffer at most: with those it meets any other
 
 
 @dataclass(frozen=True)
 class _Access:
     """What was read and written since the last barrier."""
 
-    reads: tuple[Place, ...] = ()
-    writes: tuple[Place, ...] = ()
+    reads: Places = field(default_factory=dict)
+    writes: Places = field(default_factory=dict)
 
     def __add__(self, other: _Access) -> _Access:
-        return _Access(self.reads + other.reads, self.writes + other.writes)
+        return _Access(_joined(self.reads, other.reads), _joined(self.writes, other.writes))
+
+
+def _joined(some: Places, others: Places) -> Places:
+    if not some or not others:
+        return some or others
+    total = dict(some)
+    for buffer, places in others.items():
+        for place in places:
+            before = total.get(buffer, ())
+            if len(before) < 2 and not any(_are_alike(place, other) for other in before):
+                total[buffer] = (*before, place)
+    return total
+
+
+def _are_alike(one: E.Expr, other: E.Expr) -> bool:
+    named = [n for n in post_order(one) if isinstance(n, E.Var)]
+    return one is other or structural_equal([*named, one], [*named, other])
 
 
 def insert_barriers(
@@ -60,7 +77,7 @@ def global_buffers(body: S.Stmt, threads: frozenset[E.Var], groups: frozenset[E.
     stored = {n.buffer for n in all_statements(body) if isinstance(n, S.BufferStore)} - own
     every = _Inserter(threads | groups, name, frozenset(stored))
     total = every.accesses(body)
-    met = {b for b, i in total.writes if every.meet(((b, i),), total.reads)}
+    met = {b for b, places in total.writes.items() if every.meet({b: places}, total.reads)}
     if met and groups:
         names = ", ".join(sorted(b.name for b in met))
         message = f"{name}: a work-item may read of {names} what one of another group writes, for which it cannot wait"
@@ -72,7 +89,7 @@ def _seen(before: _Access, item: S.Stmt) -> _Access:
     """What a statement may conflict with: not with reads of the copy of a double buffer that it does not write."""
     if not isinstance(item, S.AttrStmt) or item.key != DOUBLE_BUFFER_WRITE:
         return before
-    return _Access(tuple(place for place in before.reads if place[0] is not item.node), before.writes)
+    return _Access({b: places for b, places in before.reads.items() if b is not item.node}, before.writes)
 
 
 @dataclass
@@ -142,25 +159,28 @@ class _Inserter:
         for part in all_statements(item):
             total = total + self.of_expressions(part)
             if isinstance(part, S.BufferStore) and part.buffer in self.watched:
-                total = total + _Access((), ((part.buffer, part.indices[-1]),))
+                total = total + _Access({}, {part.buffer: (part.indices[-1],)})
         return total
 
     def of_expressions(self, item: S.Stmt) -> _Access:
         loads: Iterable[E.BufferLoad] = (
             n for e in expressions_of(item) for n in post_order(e) if isinstance(n, E.BufferLoad)
         )
-        return _Access(tuple((n.buffer, n.indices[-1]) for n in loads if n.buffer in self.watched))
+        total = _Access()
+        for load in loads:
+            if load.buffer in self.watched:
+                total = total + _Access({load.buffer: (load.indices[-1],)})
+        return total
 
     def conflict(self, before: _Access, after: _Access) -> bool:
         return self.meet(before.writes, after.reads) or self.meet(before.reads, after.writes)
 
-    def meet(self, some: tuple[Place, ...], others: tuple[Place, ...]) -> bool:
-        return any(a is b and not self.is_own(i, j) for a, i in some for b, j in others)
+    def meet(self, some: Places, others: Places) -> bool:
+        return any(not self.is_own(i, j) for b, places in some.items() for i in places for j in others.get(b, ()))
 
     def is_own(self, one: E.Expr, other: E.Expr) -> bool:
         """Whether each work-item has an element of its own there: the same place, told apart by every threadIdx."""
-        named = [n for n in post_order(one) if isinstance(n, E.Var)]
-        return self.threads.issubset(named) and structural_equal([*named, one], [*named, other])
+        return self.threads.issubset(n for n in post_order(one) if isinstance(n, E.Var)) and _are_alike(one, other)
 
     def refuse_conflicts(self, item: S.Stmt) -> None:
         """A barrier inside what only some work-items run would never be passed by all."""
