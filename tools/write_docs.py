@@ -24,6 +24,8 @@ sys.path.insert(0, str(ROOT))
 import onnx  # noqa: E402
 
 from armillary.base.config import SETTINGS  # noqa: E402
+from armillary.frontend.keras.rules import OPERATIONS  # noqa: E402
+from armillary.frontend.keras.rules import RULES as KERAS_RULES  # noqa: E402
 from armillary.frontend.onnx import table as onnx_table  # noqa: E402
 from armillary.frontend.onnx.element_types import types_text  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
@@ -54,6 +56,10 @@ is wrong). All that a file needs and that is not here is named at once.
 TENSORFLOW = """
 {rules} operators of TensorFlow's frozen graphs have a rule in `armillary/frontend/tensorflow/rules`.
 """
+KERAS = """
+{rules} layers of Keras 2 and 3 have a rule in `armillary/frontend/keras`, beside models in models, `InputLayer` and
+these functions and operators between tensors: {operations}. Layers that only training needs are left out of the network.
+"""
 ENVIRONMENT = """
 Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and
 `XDG_CACHE_HOME` for `~/.cache`. Values are read when they are needed, not at import; one that cannot be used is a
@@ -68,7 +74,7 @@ def operators_page() -> str:
         "# Operators",
         "",
         "Relay's operators, then [ONNX's](#onnx-operators), [PyTorch's](#pytorch-operators), "
-        "[TFLite's](#tflite-operators) and [TensorFlow's](#tensorflow-operators).",
+        "[TFLite's](#tflite-operators) and [TensorFlow's](#tensorflow-operators), and [Keras' layers](#keras-layers).",
         "",
         "## Relay operators",
         "",
@@ -81,6 +87,7 @@ def operators_page() -> str:
         *_aten_section(),
         *_tflite_section(),
         *_tensorflow_section(),
+        *_keras_section(),
     ]
     return "\n".join(lines)
 
@@ -108,6 +115,13 @@ def _tensorflow_section() -> list[str]:
         *textwrap.wrap(", ".join(names), 118),
         "",
     ]
+
+
+def _keras_section() -> list[str]:
+    """The layers of Keras that are read."""
+    about = KERAS.format(rules=len(KERAS_RULES), operations=", ".join(sorted(OPERATIONS)))
+    about = "\n".join(textwrap.wrap(about, 118))
+    return ["## Keras layers", "", about, "", *textwrap.wrap(", ".join(sorted(KERAS_RULES)), 118), ""]
 
 
 def _operator_row(op: Op) -> str:
