@@ -58,7 +58,7 @@ TENSORFLOW = """
 """
 KERAS = """
 {rules} layers of Keras 2 and 3 have a rule in `armillary/frontend/keras`, beside models in models, `InputLayer` and
-these functions and operators between tensors: {operations}. Layers that only training needs are left out of the network.
+these functions and operators between tensors: {operations}. Layers that only training needs are left out of a network.
 """
 ENVIRONMENT = """
 Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and

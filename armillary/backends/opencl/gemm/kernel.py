@@ -15,7 +15,7 @@ from armillary import te
 from armillary.backends.opencl.extents import unravel
 from armillary.backends.opencl.gemm.contraction import Contraction, extents
 from armillary.backends.opencl.gemm.operand import Side, load, put, registers_of, simplified, way_of
-from armillary.backends.opencl.gemm.tile import LANES, line
+from armillary.backends.opencl.gemm.tile import LANES, MOST_SUMS, line
 from armillary.backends.opencl.tiles import Tile
 from armillary.backends.opencl.written.elements import Elements, Index
 from armillary.base.dtype import DType
@@ -179,18 +179,20 @@ class ProductKernel:
             return S.seq(*(load(side, first, end, whole=whole) for side in self.sides))
 
         turn = E.Var("turn", E.INT32)
-        if all(side.way.lanes > 1 for side in self.sides):
+        if self.own_rows * self.own_columns == MOST_SUMS and all(side.way.lanes > 1 for side in self.sides):
             return self._in_pairs(turn, steps, fetch(T.const(0), whole=terms == each * self.parts * steps), fetch)
-        # Loads one by one, with tests of borders, are most of the text: once, so the first turn adds nothing and the
-        # last one loads zeros. A driver's compiler takes a third of the time.
+        # The text has each part once, as the first turn adds nothing and the last one loads zeros: a driver's compiler
+        # takes half the time or less, most where loads are one by one, with tests of borders.
         add = S.IfThenElse(T.less(0, turn), self._step(self._offsets(T.floormod(T.add(turn, 1), 2))))
         body = S.seq(fetch(turn), add, *self._keep(T.floormod(turn, 2)))
         return S.For(turn, T.const(0), to_expr(steps + 1), S.LoopKind.SERIAL, body)
 
     def _in_pairs(self, turn: E.Var, steps: Known, first: S.Stmt, fetch: Callable[[E.Expr], S.Stmt]) -> S.Stmt:
-        """Two steps in each turn, so that stages lie where constants say and nothing branches: one step in a turn with
-        a test took 1.19 of a Llama block's time on an H200. What is fetched behind the last step is 0, and so is what
-        an odd number of steps adds."""
+        """Two steps in each turn, so that stages lie where constants say and nothing branches.
+
+        Where sums take most registers, one step in a turn with a test took 1.19 of a Llama block's time on an H200.
+        What is fetched behind the last step is 0, and so is what an odd number of steps adds.
+        """
         second = T.add(T.mul(turn, 2), 1)
         body: list[S.Stmt] = []
         for stage, following in enumerate((second, T.add(second, 1))):
