@@ -141,3 +141,25 @@ def linear(call: AtenCall, x: Expr, weight: Expr, bias: Expr | None = None) -> E
 @aten("einsum")
 def einsum(call: AtenCall, equation: str, tensors: Sequence[Expr], path: object = None) -> Expr:
     return op("einsum", Tuple(tuple(tensors)), equation=equation.replace(" ", ""))
+
+
+@aten("grouped_mm_fallback", namespace="transformers")
+@aten("_grouped_mm")
+def grouped_product(call: AtenCall, x: Expr, weight: Expr, ends: Expr | None = None, *rest: Value) -> Expr:
+    """Rows times the matrix of their group; the groups lie one after another and end where `ends` says.
+
+    Each row stands in its group's place among zeros, (rows, groups * inner), and meets all matrices in one product.
+    """
+    if any(v is not None and v != dtype_of(x) for v in rest) or rank_of(weight) != 3:
+        call.refuse("a bias, a dtype or matrices of this rank")
+    if rank_of(x) == 3 and ends is None:
+        return batch_product(x, weight)
+    if rank_of(x) != 2 or ends is None:
+        call.refuse("groups of columns", "groups of rows: a matrix and three-dimensional weights")
+    (rows, inner), (groups, _, outer) = shape_of(x), shape_of(weight)
+    row = reshape_to(op("arange", 0, rows, 1, dtype="int64"), (rows, 1))
+    behind = op("greater_equal", row, reshape_to(cast(ends, "int64"), (1, groups)))
+    group = op("sum", cast(behind, "int64"), axis=(1,), keepdims=True)
+    is_here = op("equal", group, reshape_to(op("arange", 0, groups, 1, dtype="int64"), (1, groups)))
+    wide = op("multiply", op("expand_dims", cast(is_here, dtype_of(x)), axis=2), op("expand_dims", x, axis=1))
+    return matrix_product(reshape_to(wide, (rows, groups * inner)), reshape_to(weight, (groups * inner, outer)))

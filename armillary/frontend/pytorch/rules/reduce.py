@@ -283,6 +283,21 @@ def count_nonzero(call: AtenCall, x: Expr, dims: Dims) -> Expr:
     return _reduced("sum", cast(cast(x, "bool"), "int64"), dims, False)
 
 
+@aten("histc")
+def histogram(call: AtenCall, x: Expr, bins: int, low: Value, high: Value) -> Expr:
+    """How many elements lie in each of equal cells; the last has its upper end, too."""
+    if low == high:
+        call.refuse("cells between the least and the largest element", "min= and max= that differ")
+    dtype, flat = dtype_of(x), cast(reshape_to(x, (-1,)), "float32")
+    share = op("multiply", op("subtract", flat, scalar(low, "float32")), scalar(bins / (high - low), "float32"))
+    cell = op("minimum", op("floor", share), scalar(bins - 1, "float32"))
+    limits = op("less", flat, scalar(low, "float32")), op("greater", flat, scalar(high, "float32"))
+    cell = op("where", op("logical_or", *limits), scalar(-1, "float32"), cell)
+    numbers = const(np.arange(bins, dtype=np.float32).reshape(1, bins))
+    hits = op("equal", op("expand_dims", cell, axis=1), numbers)
+    return cast(op("sum", cast(hits, "int64"), axis=(0,)), dtype)
+
+
 @aten("trace")
 def trace(call: AtenCall, x: Expr) -> Expr:
     rows, columns = shape_of(x)

@@ -1,4 +1,4 @@
-"""torchvision's own operators by torch.export; torchvision itself is not needed: its schemas are declared here."""
+"""Operators of torchvision and transformers by torch.export; neither is needed: their schemas are declared here."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from armillary import relay
 
 nn, F = torch.nn, torch.nn.functional
 _SCHEMAS = {
-    "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "roi_align": "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
-    "int sampling_ratio, bool aligned) -> Tensor",
+    "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "torchvision::roi_align": "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
+    "SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor",
+    "transformers::grouped_mm_fallback": "(Tensor input, Tensor weight, Tensor offs) -> Tensor",
 }
 
 
@@ -48,28 +49,47 @@ def aligned(
     return F.avg_pool2d(F.grid_sample(x[images], grid, align_corners=True), samples)
 
 
+def by_group(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Rows times the matrix of their group."""
+    starts = [0, *ends.tolist()]
+    return torch.cat([x[a:b] @ w for a, b, w in zip(starts, ends.tolist(), weight, strict=False)])
+
+
+def _fake_nms(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> torch.Tensor:
+    return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+
+
+def _fake_roi_align(
+    x: torch.Tensor, rois: torch.Tensor, scale: float, h: int, w: int, samples: int, is_aligned: bool
+) -> torch.Tensor:
+    return x.new_empty(rois.shape[0], x.shape[1], h, w)
+
+
+def _fake_groups(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape[0], weight.shape[2])
+
+
+_OPERATORS = {
+    "torchvision::nms": (suppressed, _fake_nms),
+    "torchvision::roi_align": (aligned, _fake_roi_align),
+    "transformers::grouped_mm_fallback": (by_group, _fake_groups),
+}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def operators() -> Iterator[None]:
-    """Declare what torchvision declares, where it is not installed."""
-    if "torchvision" in {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}:
-        yield
-        return
-    library = torch.library.Library("torchvision", "DEF")
-    for name, schema in _SCHEMAS.items():
-        library.define(name + schema)
-        library.impl(name, {"nms": suppressed, "roi_align": aligned}[name], "CPU")
-
-    @torch.library.register_fake("torchvision::nms", lib=library)
-    def _(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> torch.Tensor:
-        return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
-
-    @torch.library.register_fake("torchvision::roi_align", lib=library)
-    def _(
-        x: torch.Tensor, rois: torch.Tensor, scale: float, h: int, w: int, samples: int, is_aligned: bool
-    ) -> torch.Tensor:
-        return x.new_empty(rois.shape[0], x.shape[1], h, w)
-
-    yield  # what is declared goes with the library
+    """Declare what torchvision and transformers declare, where they are not loaded."""
+    declared = set(torch._C._dispatch_get_all_op_names())
+    libraries = {}
+    for name, (function, fake) in _OPERATORS.items():
+        if name not in declared:
+            library = libraries[name] = torch.library.Library(name.split("::")[0], "FRAGMENT")
+            library.define(name.split("::")[1] + _SCHEMAS[name])
+            library.impl(name.split("::")[1], function, "CPU")
+            torch.library.register_fake(name, fake, lib=library)
+    yield
+    for library in libraries.values():
+        library._destroy()
 
 
 class Best(nn.Module):
@@ -106,3 +126,26 @@ def test_regions_are_pooled_from_bilinear_samples() -> None:
     corners = torch.rand(6, 2) * 10 + 2
     rois = torch.cat((torch.tensor([0.0, 1, 1, 0, 1, 0])[:, None], corners, corners + torch.rand(6, 2) * 10 + 1), 1)
     check_export(Regions(), [torch.randn(2, 3, 16, 18), rois])
+
+
+class Experts(nn.Module):
+    """A mixture of experts as transformers writes it: rows in the order of their experts, products by group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.up, self.down = nn.Parameter(torch.randn(4, 8, 12) / 3), nn.Parameter(torch.randn(4, 12, 8) / 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        product = torch.ops.transformers.grouped_mm_fallback
+        share, expert = self.router(x).softmax(-1).topk(2)
+        order = expert.reshape(-1).argsort(stable=True)
+        ends = torch.histc(expert.reshape(-1).float(), bins=4, min=0, max=3).cumsum(0).to(torch.int32)
+        y = product(F.silu(product(x[order // 2], self.up, ends)), self.down, ends)
+        return (y[order.argsort()].view(-1, 2, 8) * share[..., None]).sum(1)
+
+
+def test_experts_compute_their_rows() -> None:
+    torch.manual_seed(0)
+    for rows in (1, 9):
+        check_export(Experts(), [torch.randn(rows, 8)])
