@@ -285,17 +285,26 @@ def count_nonzero(call: AtenCall, x: Expr, dims: Dims) -> Expr:
 
 @aten("histc")
 def histogram(call: AtenCall, x: Expr, bins: int, low: Value, high: Value) -> Expr:
-    """How many elements lie in each of equal cells; the last has its upper end, too."""
-    if low == high:
-        call.refuse("cells between the least and the largest element", "min= and max= that differ")
+    """How many elements lie in each of equal cells; the last has its upper end, too. Equal ends: those of the data."""
     dtype, flat = dtype_of(x), cast(reshape_to(x, (-1,)), "float32")
-    share = op("multiply", op("subtract", flat, scalar(low, "float32")), scalar(bins / (high - low), "float32"))
-    cell = op("minimum", op("floor", share), scalar(bins - 1, "float32"))
-    limits = op("less", flat, scalar(low, "float32")), op("greater", flat, scalar(high, "float32"))
-    cell = op("where", op("logical_or", *limits), scalar(-1, "float32"), cell)
+    least, largest = _ends(flat, low, high)
+    share = op("divide", op("subtract", flat, least), op("subtract", largest, least))
+    cell = op("floor", op("multiply", share, scalar(bins, "float32")))
+    cell = op("minimum", cell, scalar(bins - 1, "float32"))
+    is_outside = op("logical_or", op("less", flat, least), op("greater", flat, largest))
+    cell = op("where", is_outside, scalar(-1, "float32"), cell)
     numbers = const(np.arange(bins, dtype=np.float32).reshape(1, bins))
     hits = op("equal", op("expand_dims", cell, axis=1), numbers)
     return cast(op("sum", cast(hits, "int64"), axis=(0,)), dtype)
+
+
+def _ends(flat: Expr, low: Value, high: Value) -> tuple[Expr, Expr]:
+    """The ends of a histogram; of data that are all equal, one less and one more."""
+    if low != high:
+        return scalar(low, "float32"), scalar(high, "float32")
+    least, largest = op("min", flat, axis=(0,)), op("max", flat, axis=(0,))
+    step = cast(op("equal", least, largest), "float32")
+    return op("subtract", least, step), op("add", largest, step)
 
 
 @aten("trace")
