@@ -84,6 +84,9 @@ def _detector(name: str, side: int, **extra: Any) -> Callable[[bool], Made]:
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None, weights_backbone=None, **extra)
+        for part, weight in model.named_parameters():  # else scores are equal but for rounding, and so is their order
+            if part.endswith("weight") and ("classification_head" in part or "cls_score" in part):
+                weight.data.mul_(4)
         return Images(model), lambda batch: (torch.rand(batch, 3, side, side),)
 
     return make

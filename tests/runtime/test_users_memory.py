@@ -278,3 +278,16 @@ def test_a_big_endian_array_is_no_place_for_results() -> None:
     network.run()
     network.get_output(0, out)  # a copy, by value
     assert list(out) == [1, 2, 3, 4]
+
+
+def test_outputs_may_take_each_others_place_before_the_next_run(two: Any) -> None:
+    first, second = nd.empty(X.shape), nd.empty(X.shape)
+    for places in ((first, second), (second, first)):
+        for number, place in enumerate(places):
+            two.set_output_zero_copy(number, place)
+        two.run()
+        np.testing.assert_allclose(places[0].numpy(), np.exp(X), rtol=1e-5)
+        np.testing.assert_allclose(places[1].numpy(), np.sqrt(X), rtol=1e-5)
+    two.set_output_zero_copy(0, first)  # where output 1 stays
+    with pytest.raises(ExecutionError, match="output 1 lies over output 0"):
+        two.run()

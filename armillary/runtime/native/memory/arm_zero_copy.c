@@ -47,12 +47,13 @@ static int meets_arena(const arm_graph *g, place p) {
   return 0;
 }
 
-/* Whether output `head` of the present variant may be written to a place. */
+/* Whether output `head` of the present variant may be written to a place, as far as the outputs before it say: those
+ * behind it may still lie where an earlier run wrote them, and get their places before the next one. */
 static int check_output(const arm_graph *g, int32_t head, place p, arm_error *error) {
   const arm_variant *v = &g->variants[g->active];
   int index = head - v->first_head;
-  for (int32_t i = v->first_head; i < v->first_head + v->num_heads; i++)
-    if (i != head && meet(p, place_of_head(g, i)))
+  for (int32_t i = v->first_head; i < head; i++)
+    if (meet(p, place_of_head(g, i)))
       return arm_fail(error, "output %d lies over output %d: give each memory of its own", index, i - v->first_head);
   for (int32_t i = 0; i < g->num_inputs; i++)
     if (arm_variants_uses(g, i) && meet(p, place_of(g, g->nodes[g->inputs[i]].first_entry)))
@@ -106,6 +107,7 @@ int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *va
   arm_storage *storage = &g->storages[entry->storage];
   if (!storage->is_input && data == place_of_head(g, index).data) return 0; /* it lies there already */
   if (check_output(g, index, (place){data, entry->bytes, 1, -1}, &error) != 0) return -1;
+  g->is_unchecked = 1; /* against the outputs behind it, too */
   /* Memory that other values use as well cannot move to the user's buffer: the result is copied there after the run. */
   int exclusive = storage->offset < 0 && !storage->is_input && !storage->is_load && storage->heads == 1 &&
                   storage->bytes == entry->bytes;
