@@ -1,4 +1,4 @@
-"""Forty-five networks of torchvision, timm and transformers with seeded weights, by family; nothing is downloaded.
+"""Forty-six networks of torchvision, timm and transformers with seeded weights, by family; nothing is downloaded.
 
 In: a name of `ZOO` and whether it is wanted small. Out: a module in its inference state whose forward takes tensors
 and returns a list of tensors, and a function from a batch to its inputs. Invariant: `small` shrinks widths, depths and
