@@ -30,7 +30,7 @@ Operators: [operators.md](operators.md). What a form cannot do: [limits.md](limi
 # A name, or several that share the note, and what is different.
 NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("relay.transform.gradient",), "Both modes give the same function of operators; loops and recursion are refused."),
-    (("relay.annotation.checkpoint", "relay.annotation.stop_fusion"), "Return their argument: nothing is recomputed."),
+    (("relay.annotation.checkpoint",), "Returns its argument: nothing is recomputed."),
     (("relay.nn.dropout",), "The identity: nothing here trains."),
     (("relay.split",), "Returns a call of tuple type: `[0]`, `len`, unpacking and `.astuple()` work on it."),
     (("relay.Function",), "Type parameters are accepted where they are empty; functions are not polymorphic."),
