@@ -16,7 +16,6 @@ from armillary.base.lazy import deferred, lazy_names
 from armillary.base.node import structural_equal
 from armillary.errors import TypeMismatch
 from armillary.ir import BaseFunc, GlobalVar, IRModule
-from armillary.relay.adt import Constructor, Match, RefCreate, RefRead, RefWrite
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.op import Op, is_primitive
@@ -25,6 +24,7 @@ from armillary.relay.types import tensor_fields
 from armillary.relay.walk import children, is_leaf, opens_scope, post_order, scopes
 
 with deferred():
+    from armillary.relay import adt  # values of data types, which few programs have
     from armillary.relay.transform.fusion.fuse_ops import fuse_ops as _fuse_ops
 
 __all__ = [
@@ -238,21 +238,6 @@ Feature = enum.IntEnum(
         "fLetRec": 16,
     },
 )
-_FEATURES: dict[type, Feature] = {
-    Var: Feature.fVar,
-    Constant: Feature.fConstant,
-    Tuple: Feature.fTuple,
-    TupleGetItem: Feature.fTupleGetItem,
-    Function: Feature.fFunction,
-    Call: Feature.fCall,
-    Let: Feature.fLet,
-    If: Feature.fIf,
-    RefCreate: Feature.fRefCreate,
-    RefRead: Feature.fRefRead,
-    RefWrite: Feature.fRefWrite,
-    Constructor: Feature.fConstructor,
-    Match: Feature.fMatch,
-}
 
 
 def detect_feature(a: Expr | IRModule, b: Expr | IRModule | None = None) -> set[Feature]:
@@ -261,15 +246,18 @@ def detect_feature(a: Expr | IRModule, b: Expr | IRModule | None = None) -> set[
     for root in [*_functions(a), *(_functions(b) if b is not None else ())]:
         uses: dict[int, int] = {}
         for e in post_order(root):
-            result |= {_FEATURES[type(e)]} if type(e) in _FEATURES else set()  # there is no feature of loops
+            own = None if isinstance(e, Op | GlobalVar) else Feature.__members__.get(f"f{type(e).__name__}")
+            result |= set() if own is None else {own}  # there is no feature of loops
             if isinstance(e, Call) and isinstance(e.op, Op | GlobalVar):
                 result.add(Feature.fOp if isinstance(e.op, Op) else Feature.fGlobalVar)
-            if isinstance(e, Call) and isinstance(e.op, Constructor):
+            if isinstance(e, Call) and isinstance(e.op, adt.Constructor):
                 result.add(Feature.fConstructor)
             if isinstance(e, Let) and any(v is e.var for v in all_vars(e.value)):
                 result.add(Feature.fLetRec)
             for child in children(e):
-                uses[id(child)] = uses.get(id(child), 0) + (not is_leaf(child) and not isinstance(child, Constructor))
+                uses[id(child)] = uses.get(id(child), 0) + (
+                    not is_leaf(child) and not isinstance(child, adt.Constructor)
+                )
         result |= {Feature.fGraph} if max(uses.values(), default=0) > 1 else set()
     return result
 
