@@ -24,6 +24,8 @@ sys.path.insert(0, str(ROOT))
 import onnx  # noqa: E402
 
 from armillary.base.config import SETTINGS  # noqa: E402
+from armillary.frontend.darknet.activations import ACTIVATIONS  # noqa: E402
+from armillary.frontend.darknet.layers import RULES as DARKNET_RULES  # noqa: E402
 from armillary.frontend.keras.rules import OPERATIONS  # noqa: E402
 from armillary.frontend.keras.rules import RULES as KERAS_RULES  # noqa: E402
 from armillary.frontend.onnx import table as onnx_table  # noqa: E402
@@ -60,6 +62,9 @@ KERAS = """
 {rules} layers of Keras 2 and 3 have a rule in `armillary/frontend/keras`, beside models in models, `InputLayer` and
 these functions and operators between tensors: {operations}. Layers that only training needs are left out of a network.
 """
+DARKNET = """
+{rules} layers of Darknet are read: {layers}; with these activations: {activations}.
+"""
 ENVIRONMENT = """
 Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and
 `XDG_CACHE_HOME` for `~/.cache`. Values are read when they are needed, not at import; one that cannot be used is a
@@ -74,7 +79,8 @@ def operators_page() -> str:
         "# Operators",
         "",
         "Relay's operators, then [ONNX's](#onnx-operators), [PyTorch's](#pytorch-operators), "
-        "[TFLite's](#tflite-operators) and [TensorFlow's](#tensorflow-operators), and [Keras' layers](#keras-layers).",
+        "[TFLite's](#tflite-operators) and [TensorFlow's](#tensorflow-operators), and the layers of "
+        "[Keras](#keras-layers) and [Darknet](#darknet-layers).",
         "",
         "## Relay operators",
         "",
@@ -88,6 +94,7 @@ def operators_page() -> str:
         *_tflite_section(),
         *_tensorflow_section(),
         *_keras_section(),
+        *_darknet_section(),
     ]
     return "\n".join(lines)
 
@@ -122,6 +129,14 @@ def _keras_section() -> list[str]:
     about = KERAS.format(rules=len(KERAS_RULES), operations=", ".join(sorted(OPERATIONS)))
     about = "\n".join(textwrap.wrap(about, 118))
     return ["## Keras layers", "", about, "", *textwrap.wrap(", ".join(sorted(KERAS_RULES)), 118), ""]
+
+
+def _darknet_section() -> list[str]:
+    """The layers and activations of Darknet that are read."""
+    about = DARKNET.format(
+        rules=len(DARKNET_RULES), layers=", ".join(sorted(DARKNET_RULES)), activations=", ".join(sorted(ACTIVATIONS))
+    )
+    return ["## Darknet layers", "", *textwrap.wrap(about.strip(), 118), ""]
 
 
 def _operator_row(op: Op) -> str:

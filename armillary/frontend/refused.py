@@ -17,7 +17,6 @@ _EXPORT = {
     "caffe": "pip install caffe2onnx; python -m caffe2onnx.convert --prototxt NET --onnx model.onnx",
     "caffe2": "export with onnx's caffe2 converter",
     "coreml": "export the original network to ONNX",
-    "darknet": "export the weights to ONNX with the training repository's script",
     "oneflow": "oneflow_onnx.convert_to_onnx_and_check(model, onnx_model_path='model.onnx')",
     "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
     "pytorch": "torch.onnx.export(model, example_inputs, 'model.onnx')",
@@ -35,7 +34,6 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
     ".caffemodel": "caffe",
     ".prototxt": "caffe",
     ".pdmodel": "paddle",
-    ".weights": "darknet",
     ".safetensors": "weights",
     ".gguf": "weights",
     ".ckpt": "weights",
@@ -53,6 +51,8 @@ _READ_BY = {
     ".keras": "from_keras",
     ".h5": "from_keras",
     ".pb": "from_tensorflow",
+    ".cfg": "from_darknet",
+    ".weights": "from_darknet",
 }  # by an importer of their own
 
 

@@ -32,6 +32,7 @@ from armillary.transform import CONFIG_OPTIONS, Pass, find_pass
 
 with deferred():
     from armillary.driver.tvmc import transform
+    from armillary.frontend.darknet.entry import from_darknet
     from armillary.frontend.keras.entry import from_keras
     from armillary.frontend.mxnet.entry import from_mxnet
     from armillary.frontend.tensorflow.entry import from_tensorflow
@@ -45,6 +46,7 @@ FORMS = {
     "pytorch": ".pth",
     "tflite": ".tflite",
     "pb": ".pb",
+    "darknet": ".cfg",
 }
 _PREFIX = "target_option:"
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
@@ -96,7 +98,8 @@ def load_model(
     assume: bool = False,
     form: str = "",
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, .h5, .keras, -symbol.json (MXNet), .tflite, .pb (TensorFlow), or .relay.
+    """A model by its suffix: .onnx, .h5, .keras, -symbol.json (MXNet), .tflite, .pb (TensorFlow), .cfg
+    (Darknet, with the .weights beside it), or .relay.
 
     A folder is a SavedModel, .txt and "-" (stdin) are Relay text. With `assume`, open dimensions of an ONNX model get
     usual numbers, which a note tells. `form` overrules the suffix.
@@ -114,6 +117,8 @@ def load_model(
         return from_mxnet(file, shapes)
     if suffix == ".tflite":
         return from_tflite(file, shapes)
+    if suffix == ".cfg":
+        return from_darknet(file, shapes)
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":
@@ -121,7 +126,7 @@ def load_model(
         return module, {}
     refuse_file(file + suffix if form else file)
     message = f"the form of the model is not known from its suffix {suffix!r}"
-    hint = "use .onnx, .keras, .h5, -symbol.json, .tflite, .pb or .relay"
+    hint = "use .onnx, .keras, .h5, -symbol.json, .tflite, .pb, .cfg or .relay"
     raise ModelError(message, span=Span(file), hint=hint)
 
 

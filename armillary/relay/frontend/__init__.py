@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from armillary.frontend import from_darknet as from_darknet
     from armillary.frontend import from_exported_program as from_exported_program
     from armillary.frontend import from_keras as from_keras
     from armillary.frontend import from_mxnet as from_mxnet
