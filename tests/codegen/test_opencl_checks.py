@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from armillary.contrib.debugger import debug_executor
 from onnx import ModelProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from opencl_device import needs_opencl
@@ -19,7 +20,6 @@ from armillary import relay, te
 from armillary.base.c_compiler import find_compiler
 from armillary.base.dtype import DType
 from armillary.contrib import graph_executor
-from armillary.contrib.debugger import debug_executor
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError
 from armillary.frontend import from_onnx
