@@ -62,9 +62,22 @@ CLASSIFIER: Layers = [
     ("softmax", {"groups": 1, "temperature": 2}),
     ("cost", {"type": "sse"}),
 ]
+RESIDUAL: Layers = [
+    ("crop", {"crop_height": 12, "crop_width": 8}),
+    ("conv", CONV | {"filters": 6}),
+    ("conv", CONV | {"filters": 8, "stride": 2}),
+    ("shortcut", {"from": -2, "activation": "leaky"}),
+]
 POOLED: Layers = [("conv", CONV | {"filters": 6, "activation": "swish"}), ("avg", {}), ("softmax", {})]
 BACKGROUND: Layers = [*REGION[:-1], ("region", REGION[-1][1] | {"background": 1})]
-NETWORKS = {"tiny": TINY, "background": BACKGROUND, "region": REGION, "classifier": CLASSIFIER, "pooled": POOLED}
+NETWORKS = {
+    "tiny": TINY,
+    "background": BACKGROUND,
+    "region": REGION,
+    "classifier": CLASSIFIER,
+    "pooled": POOLED,
+    "residual": RESIDUAL,
+}
 
 
 def text_of(layers: Layers) -> str:
@@ -153,6 +166,7 @@ class Reference:
 
     def shor(self, x: Array, o: dict[str, Any]) -> Array:
         out, other = x.copy(), self.values[int(o["from"])]
+        other = other[:, :: other.shape[1] // x.shape[1], :: other.shape[2] // x.shape[2]]
         least = min(len(out), len(other))
         out[:least] += other[:least]
         return ACTIVATED[o["activation"]](out)
@@ -168,6 +182,10 @@ class Reference:
             y, z = j * stride + offset // stride, i * stride + offset % stride
             out[i + w * (j + h * k)] = source[z + w * stride * (y + h * stride * (k % depth))]
         return out.reshape(c * stride**2, h // stride, w // stride)
+
+    def crop(self, x: Array, o: dict[str, Any]) -> Array:
+        top, left = (x.shape[1] - o["crop_height"]) // 2, (x.shape[2] - o["crop_width"]) // 2
+        return x[:, top : top + o["crop_height"], left : left + o["crop_width"]] * 2 - 1
 
     def soft(self, x: Array, o: dict[str, Any]) -> Array:
         e = np.exp(x.ravel() / o.get("temperature", 1))

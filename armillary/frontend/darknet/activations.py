@@ -34,4 +34,5 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "swish": lambda x: op("multiply", x, op("sigmoid", x)),
     "mish": _mish,
     "elu": _elu,
+    "ramp": lambda x: op("add", op("nn.relu", x), op("multiply", x, scalar(0.1, dtype_of(x)))),
 }

@@ -172,7 +172,10 @@ def _route(layer: Layer) -> Expr:
 
 
 def _shortcut(layer: Layer) -> Expr:
-    """The sum with earlier layers; of different numbers of channels, the lower ones are added."""
+    """The sum with earlier layers.
+
+    Of more pixels every second (or third, …) is added, of different numbers of channels the lower ones.
+    """
     section, (n, channels, height, width) = layer.section, layer.image
     section.check_unset("weights_type", "weights_normalization")
     if section.number_of("alpha", 1) != 1 or section.number_of("beta", 1) != 1:
@@ -180,17 +183,32 @@ def _shortcut(layer: Layer) -> Expr:
     result = layer.x
     for other in layer.earlier("from"):
         shape = shape_of(other)
-        if len(shape) != 4 or shape[2:] != (height, width):
-            message = (
-                f"{section.title}: it adds a value of the shape {list(shape)} to one of {[n, channels, height, width]}"
-            )
-            raise UnsupportedError(message, span=section.span, hint="height and width have to be the same")
+        stride = max(shape[-1] // width, 1)
+        if len(shape) != 4 or tuple(-(-size // stride) for size in shape[2:]) != (height, width):
+            message = f"{section.title}: it adds a value of the shape {list(shape)} to {[n, channels, height, width]}"
+            raise UnsupportedError(message, span=section.span, hint="the sizes of images have to be the same")
+        if stride > 1:
+            other = op("strided_slice", other, begin=(0, 0), end=shape[2:], strides=(stride, stride), axes=(2, 3))
         if shape[1] > channels:
             (other,) = layer.split(other, 1, channels)
         elif shape[1] < channels:
             other = op("nn.pad", other, pad_width=((0, 0), (0, channels - shape[1]), (0, 0), (0, 0)), pad_value=0.0)
         result = op("add", result, other)
     return layer.activated(result, "linear")
+
+
+def _crop(layer: Layer) -> Expr:
+    """The middle of the image, and 0 to 1 as -1 to 1 unless `noadjust` is set."""
+    section, (_, _, height, width) = layer.section, layer.image
+    rows, columns = section.whole("crop_height", 1, 1), section.whole("crop_width", 1, 1)
+    if rows > height or columns > width:
+        section.wrong(f"{rows}x{columns} of an image of {height}x{width}")
+    top, left = (height - rows) // 2, (width - columns) // 2
+    result = op("strided_slice", layer.x, begin=(top, left), end=(top + rows, left + columns), axes=(2, 3))
+    if section.whole("noadjust", 0):
+        return result
+    dtype = dtype_of(result)
+    return op("subtract", op("multiply", result, scalar(2, dtype)), scalar(1, dtype))
 
 
 def _upsample(layer: Layer) -> Expr:
@@ -323,6 +341,7 @@ RULES: dict[str, Callable[[Layer], Expr | list[Expr]]] = {
     "activation": _activation,
     "dropout": _same,
     "cost": _same,
+    "crop": _crop,
     "yolo": _yolo,
     "region": _region,
 }
