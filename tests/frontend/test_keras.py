@@ -118,6 +118,8 @@ def test_what_cannot_be_imported_is_named(tmp_path: Path) -> None:
         (changed("embedding", '"mask_zero": false', '"mask_zero": true'), "a Embedding: mask_zero"),
         (changed("conv", '"class_name": "Conv2D"', '"class_name": "Lambda"'), "is a Lambda, which is not known"),
         (changed("lstm", '"activation": "tanh"', '"activation": "mine"'), "the activation 'mine'"),
+        (changed("scaled", '"axis": [-1]', '"axis": [1]'), "the last axis is supported"),
+        (changed("augmented", '"dtype": "float32"', '"dtype": "int32"'), "images of integers"),
         (changed("conv", '"class_name": "Functional"', '"class_name": "Mine"'), "the model is of the class 'Mine'"),
     ):
         path.write_bytes(data)

@@ -17,7 +17,7 @@ from armillary.base.json_types import JsonObject
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.frontend import channels_last
-from armillary.frontend.values import op, shape_of
+from armillary.frontend.values import is_float, op, shape_of
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.infer import infer_type
 
@@ -80,6 +80,10 @@ def shape_of_typed(x: Expr) -> tuple[int, ...]:
     return shape_of(x)
 
 
+_RANDOM = (  # RandomCrop changes sizes in some versions
+    "Brightness ColorDegeneration ColorJitter Contrast ElasticTransform Erasing Flip GaussianBlur Grayscale Hue Invert "
+    "Perspective Posterization Rotation Saturation Sharpness Shear Translation Zoom"
+)
 Rule = Callable[[Layer], Expr | list[Expr]]
 
 
@@ -222,18 +226,47 @@ def _norm(layer: Layer) -> Expr:
 
 
 def _layer_norm(layer: Layer) -> Expr:
-    axis, rank = layer.get("axis", -1), len(layer.shape)
-    axes = [a % rank for a in (axis if isinstance(axis, list) else [axis])]
+    axes = _axes(layer)
     if len(axes) != 1:
         layer.refuse("several axes")
+    (axis,), epsilon = axes, float(layer.get("epsilon", 1e-3))
+    if layer.get("rms_scaling", False):  # by the deviation, which is not the root of the mean of squares
+        mean = op("mean", layer.x, axis=axes, keepdims=True)
+        variance = op("variance", layer.x, mean, axis=axes, keepdims=True)
+        deviation = op("sqrt", op("add", variance, const(np.float32(epsilon))))
+        wanted = tuple(-1 if k == axis else 1 for k in range(len(layer.shape)))
+        return op("multiply", op("divide", layer.x, deviation), op("reshape", layer.weight(0), newshape=wanted))
     center, scale = bool(layer.get("center", True)), bool(layer.get("scale", True))
-    size = layer.shape[axes[0]]
+    size = layer.shape[axis]
     gamma = layer.weight(0) if scale else const(np.ones(size, np.float32))
     beta = layer.weight(int(scale)) if center else const(np.zeros(size, np.float32))
-    attrs = {"axis": axes[0], "epsilon": float(layer.get("epsilon", 1e-3))}
-    if layer.get("rms_scaling", False):
-        return op("nn.rms_norm", layer.x, gamma, **attrs)
-    return op("nn.layer_norm", layer.x, gamma, beta, center=center, scale=scale, **attrs)
+    return op("nn.layer_norm", layer.x, gamma, beta, axis=axis, epsilon=epsilon, center=center, scale=scale)
+
+
+def _axes(layer: Layer) -> tuple[int, ...]:
+    """The axes of a layer, counted from the front."""
+    axis = layer.get("axis", -1)
+    return tuple(int(a) % len(layer.shape) for a in (axis if isinstance(axis, list) else [axis]))
+
+
+def _rms_norm(layer: Layer) -> Expr:
+    axes, last = _axes(layer), len(layer.shape) - 1
+    if axes != (last,):
+        layer.refuse(f"axis={layer.get('axis')}", "the last axis is supported")
+    return op("nn.rms_norm", layer.x, layer.weight(0), axis=last, epsilon=float(layer.get("epsilon", 1e-6)))
+
+
+def _unit_norm(layer: Layer) -> Expr:
+    return op("nn.l2_normalize", layer.x, axis=_axes(layer), eps=1e-24)  # 1e-12, squared
+
+
+def _einsum_dense(layer: Layer) -> Expr:
+    if layer.get("lora_rank") or layer.get("quantization_config"):
+        layer.refuse("LoRA or quantised weights", "merge them into the kernel before saving")
+    result = op("einsum", Tuple((layer.x, layer.weight(0))), equation=layer.config["equation"].replace(" ", ""))
+    if layer.get("bias_axes"):
+        result = op("add", result, layer.weight(1))
+    return activated(result, layer.get("activation", "linear"), layer)
 
 
 def _group_norm(layer: Layer) -> Expr:
@@ -345,8 +378,20 @@ def _upsampling(layer: Layer) -> Expr:
     return op("nn.upsampling", layer.x, scale_h=float(height), scale_w=float(width), layout="NHWC", method=method)
 
 
-def _upsampling_1d(layer: Layer) -> Expr:
-    return op("repeat", layer.x, repeats=int(layer.get("size", 2)), axis=1)
+def _repeated(layer: Layer) -> Expr:
+    """Upsampling of one axis or of three."""
+    layer.channels_last()
+    result = layer.x
+    for axis, count in enumerate(per_axis(layer.get("size", 2), len(layer.shape) - 2), 1):
+        result = op("repeat", result, repeats=count, axis=axis)
+    return result
+
+
+def _augmentation(layer: Layer) -> Expr:
+    """Nothing but in training; of integers some give floats, others what they read."""
+    if not is_float(layer.x):
+        layer.refuse("images of integers", "a Rescaling in front of it, or an input in float32")
+    return layer.x
 
 
 def _resizing(layer: Layer) -> Expr:
@@ -392,8 +437,9 @@ def _scaled_sum(layer: Layer) -> Expr:
 
 RULES: dict[str, Rule] = {
     **{f"{kind}{rank}D": _conv for kind in ("Conv", "DepthwiseConv", "SeparableConv") for rank in (1, 2, 3)},
-    **{f"Conv{rank}DTranspose": _transposed_conv for rank in (1, 2)},
+    **{f"Conv{rank}DTranspose": _transposed_conv for rank in (1, 2, 3)},
     "Dense": _dense,
+    "EinsumDense": _einsum_dense,
     "BatchNormalization": _norm,
     "Activation": lambda layer: activated(layer.x, layer.get("activation", "linear"), layer),
     "ReLU": _relu,
@@ -408,12 +454,14 @@ RULES: dict[str, Rule] = {
     **{f"Cropping{rank}D": _cropping for rank in (1, 2, 3)},
     "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm,
+    "RMSNormalization": _rms_norm,
+    "UnitNormalization": _unit_norm,
     "Normalization": _normalization,
     "PReLU": _prelu,
     "Dot": _dot,
     "LayerScale": lambda layer: op("multiply", layer.x, layer.weight(0)),
     "CustomScaleLayer": _scaled_sum,
-    "UpSampling1D": _upsampling_1d,
+    **{f"UpSampling{rank}D": _repeated for rank in (1, 3)},
     "Resizing": _resizing,
     "UpSampling2D": _upsampling,
     "Flatten": lambda layer: op("nn.batch_flatten", layer.x),
@@ -439,6 +487,9 @@ RULES: dict[str, Rule] = {
             "AlphaDropout",
             "ActivityRegularization",
             "StochasticDepth",
+            "Identity",
         )
     },
+    **dict.fromkeys(("AugMix", "CutMix", "MixUp", "RandAugment"), _augmentation),
+    **{f"Random{change}": _augmentation for change in _RANDOM.split()},
 }

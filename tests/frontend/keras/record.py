@@ -1,4 +1,4 @@
-"""Records what Keras computes: `python record.py` with keras 3.15 (any backend) writes layers.npz.
+"""Records what Keras computes: `record.py` with keras 3.15 writes layers.npz, `record.py NAME…` these of its cases.
 
 Out: for each case the bytes of a `.keras` archive, or of an .h5 file, its inputs and what the model predicted. Weights
 are random.
@@ -6,6 +6,7 @@ are random.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -101,12 +102,32 @@ CASES: dict[str, Callable[[], keras.Model]] = {
     "nested": nested,
     "normalization": normalised,
     "encoder_decoder": encoder_decoder,
+    "transposed3d": of((3, 4, 3, 2), lambda x: L.Conv3DTranspose(2, 2, 1)(L.Conv3DTranspose(3, 3, 2, "same")(x))),
+    "upsampled3d": of((2, 3, 4, 2), lambda x: L.UpSampling3D((3, 1, 2))(L.Identity()(x))),
+    "einsum": of(
+        ROWS,
+        lambda x: L.EinsumDense("abcd,cde->abe", output_shape=(None, 6), bias_axes="e", activation="gelu")(
+            L.EinsumDense("abc,cde->abde", output_shape=(None, 4, 3), bias_axes="d")(x)
+        ),
+    ),
+    "einsum_dots": of(IMAGE, lambda x: L.EinsumDense("...x,xy->...y", output_shape=3, bias_axes="y")(x)),
+    "scaled": of(
+        IMAGE,
+        lambda x: L.Concatenate()([L.RMSNormalization()(x), L.UnitNormalization()(x), L.UnitNormalization([1, 2])(x)]),
+    ),
+    "deviation": of(
+        IMAGE, lambda x: L.LayerNormalization(rms_scaling=True)(L.LayerNormalization(2, rms_scaling=True)(x))
+    ),
+    "augmented": of(IMAGE, lambda x: L.RandomZoom(0.2)(L.RandomFlip()(L.RandomRotation(0.1)(x)))),
 }
 
 
 def main() -> None:
-    stored: dict[str, np.ndarray] = {}
+    names = sys.argv[1:]
+    stored: dict[str, np.ndarray] = dict(np.load(FOLDER / "layers.npz")) if names else {}
     for number, (name, build) in enumerate(CASES.items()):
+        if names and name not in names:
+            continue
         keras.utils.set_random_seed(number)
         model = build()
         random = np.random.default_rng(number)
