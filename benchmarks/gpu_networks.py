@@ -129,6 +129,8 @@ def network(name: str, side: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
     for part in net.modules():
         if isinstance(part, nn.BatchNorm2d):
             part.momentum = 1.0
+        if isinstance(part, nn.Linear) and not part.weight.any():
+            part.reset_parameters()  # of ViT's head, zeros: its results would all be 0, and no error would show
     with torch.no_grad():
         net.train()(torch.randn(BATCH, *image[1:]))
     return net.eval(), image

@@ -247,8 +247,11 @@ def _ours(graph: graph_executor.GraphModule) -> float:
 
 
 def error(got: Values, wanted: NDArray[np.float64]) -> float:
-    """The largest difference, relative to the largest value."""
-    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+    """The largest difference, relative to the largest value; results that are all 0 compare nothing."""
+    largest = float(np.abs(wanted).max())
+    if not largest > 0:
+        raise ValueError(f"the largest of the results to compare with is {largest}: change the network's weights")
+    return float(np.abs(got - wanted).max()) / largest
 
 
 def tasks_of(module: IRModule, params: dict[str, Tensor], target: str) -> list[autotvm.task.Task]:
