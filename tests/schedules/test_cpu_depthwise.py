@@ -80,7 +80,7 @@ def nest(width: int, taps: int, stride: int = 1, chunks: int = 8) -> DepthwiseNe
 def test_sums_columns_and_weights_of_a_tile_fit_the_registers(cpu_: Any, width: int, taps: int, stride: int) -> None:
     case = nest(width, taps, stride)
     for tile in depthwise_tiles(case, cpu_):
-        assert tile.vectors * (tile.rows * (1 + case.kept) + 1) < cpu_.vector_registers
+        assert tile.vectors * (tile.rows * (1 + case.held_columns) + 1) < cpu_.vector_registers
 
 
 def test_a_tile_has_sums_enough_to_hide_the_latency_where_the_image_does() -> None:
@@ -92,7 +92,12 @@ def test_a_tile_has_sums_enough_to_hide_the_latency_where_the_image_does() -> No
 
 
 def test_the_columns_held_for_later_taps_depend_on_the_phases_of_the_stride() -> None:
-    assert [nest(28, 3, 1).kept, nest(28, 3, 2).kept, nest(28, 5, 2).kept, nest(28, 2, 2).kept] == [1, 1, 2, 0]
+    assert [
+        nest(28, 3, 1).held_columns,
+        nest(28, 3, 2).held_columns,
+        nest(28, 5, 2).held_columns,
+        nest(28, 2, 2).held_columns,
+    ] == [1, 1, 2, 0]
 
 
 def test_a_tile_of_a_memory_bound_layer_stays_narrow() -> None:
