@@ -68,7 +68,12 @@ RESIDUAL: Layers = [
     ("conv", CONV | {"filters": 8, "stride": 2}),
     ("shortcut", {"from": -2, "activation": "leaky"}),
 ]
-POOLED: Layers = [("conv", CONV | {"filters": 6, "activation": "swish"}), ("avg", {}), ("softmax", {})]
+POOLED: Layers = [
+    ("conv", CONV | {"filters": 6, "activation": "swish"}),
+    ("conv", CONV | {"filters": 5, "activation": "ramp"}),
+    ("avg", {}),
+    ("softmax", {}),
+]
 BACKGROUND: Layers = [*REGION[:-1], ("region", REGION[-1][1] | {"background": 1})]
 NETWORKS = {
     "tiny": TINY,
@@ -91,6 +96,7 @@ ACTIVATED: dict[str, Callable[[Array], Array]] = {
     "leaky": lambda x: np.where(x > 0, x, 0.1 * x),
     "logistic": lambda x: 1 / (1 + np.exp(-x)),
     "tanh": np.tanh,
+    "ramp": lambda x: x * (x > 0) + 0.1 * x,
     "swish": lambda x: x / (1 + np.exp(-x)),
     "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
 }
