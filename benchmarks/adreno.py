@@ -3,13 +3,15 @@
     python benchmarks/adreno.py --stats "python3 adreno_stats.py --root ROOT" [--networks resnet-50,mobilenet-v2]
         [--gpus 660,730,830] [--memories texture,buffer] [--precisions float32,float16] [--table benchmarks/adreno.csv]
     python benchmarks/adreno.py --stats … --layers [--tvm FOLDER] [--table benchmarks/adreno_layers.csv]
+    python benchmarks/adreno.py --stats … --products [--table benchmarks/adreno_products.csv]
 
 `--stats` is a command that takes `--gpu ID --isa FILE.cl` and prints for each kernel a line of JSON (max_waves,
-stp_ldp_spills) and its code. Prints a row for each kernel that convolves, pools or multiplies: waves on each GPU,
-spills, and of the first GPU ALU instructions and reads (of textures or memory) for each multiply-add of the innermost
-loop that has the most of them. `--table` keeps the rows in a file; what a test asks of it: tests/benchmarks. `--layers`
-counts single layers instead, beside those of another compiler, which `adreno_tvm.py` wrote into FOLDER. Figures are of
-Mesa's compiler, not of Qualcomm's, and static: kernels are compared with kernels.
+stp_ldp_spills, full, half) and its code. Prints a row for each kernel that convolves, pools or multiplies: waves on
+each GPU, spills, and of the first GPU ALU instructions and reads (of textures or memory) for each multiply-add of the
+innermost loop with most of them. `--table` keeps the rows in a file; what a test asks: tests/benchmarks. `--layers`
+counts single layers instead, beside those of another compiler, which `adreno_tvm.py` wrote into FOLDER; `--products`
+the products and attentions of transformers (`adreno_products.py`), an attention's softmax with its two products.
+Figures are of Mesa's compiler, not of Qualcomm's, and static: kernels are compared with kernels.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from adreno_products import PRODUCTS
 from adreno_tvm import LAYERS, Layer
 from mobilenet_v2 import mobilenet_v2
 
@@ -72,16 +75,29 @@ class Counts(NamedTuple):
 def count(code: str) -> Counts:
     """Count in the native code of a kernel; without a loop, or without multiply-adds in one, in all of it."""
     lines = code.splitlines()
-    labels = {line[:-1]: n for n, line in enumerate(lines) if re.fullmatch(r"l\d+:", line)}
-    loops = []
-    for n, line in enumerate(lines):
-        target = re.search(r"#(l\d+)$", line)
-        if target and labels.get(target[1], n + 1) <= n:
-            loops.append((labels[target[1]], n))
+    loops = _loops(lines)
     inner = [(a, b) for a, b in loops if not any((a, b) != (c, d) and a <= c and d <= b for c, d in loops)]
     found = max((_count(lines[a:b]) for a, b in inner), default=Counts(0, 0, 0))
     whole = _count(lines)
     return found if found.macs and 2 * found.macs >= whole.macs else whole
+
+
+def count_turn(code: str, turns: int) -> Counts:
+    """Count in a kernel's outermost loop, `turns` times in loops of it that hold a quarter of its multiply-adds."""
+    lines = code.splitlines()
+    loops = _loops(lines)
+    outer = max(loops, key=lambda loop: loop[1] - loop[0], default=(0, len(lines)))
+    total = _count(lines[slice(*outer)])
+    inner = [_count(lines[a:b]) for a, b in loops if (a, b) != outer]
+    repeated = [c for c in inner if 4 * c.macs >= total.macs]
+    return Counts(*(all_ + (turns - 1) * sum(own) for all_, *own in zip(total, *repeated, strict=True)))
+
+
+def _loops(lines: list[str]) -> list[tuple[int, int]]:
+    """First and last lines of loops, which end with a jump back."""
+    labels = {line[:-1]: n for n, line in enumerate(lines) if re.fullmatch(r"l\d+:", line)}
+    jumps = ((n, re.search(r"#(l\d+)$", line)) for n, line in enumerate(lines))
+    return [(labels[to[1]], n) for n, to in jumps if to and labels.get(to[1], n + 1) <= n]
 
 
 def _count(lines: list[str]) -> Counts:
@@ -106,6 +122,8 @@ class Kernel(NamedTuple):
     waves: int
     spills: int
     counts: Counts
+    registers: int = 0  # of four numbers of 32 bits; halves take half of one
+    code: str = ""
 
 
 def compile_for(stats: str, gpu: str, source: str) -> dict[str, Kernel]:
@@ -122,7 +140,8 @@ def compile_for(stats: str, gpu: str, source: str) -> dict[str, Kernel]:
         head, _, code = part.partition("\n")
         row = json.loads(head)
         native = code.split("; CL prog")[0]
-        found[row["kernel"]] = Kernel(row["max_waves"], row["stp_ldp_spills"], count(native))
+        registers = row["full"] + (row["half"] + 1) // 2
+        found[row["kernel"]] = Kernel(row["max_waves"], row["stp_ldp_spills"], count(native), registers, native)
     return found
 
 
@@ -210,6 +229,30 @@ def compare_layers(args: argparse.Namespace) -> None:
     keep(rows, args.table)
 
 
+def count_products(args: argparse.Namespace) -> None:
+    """A row for each product and attention in both precisions: of its kernels, the one with the most multiply-adds."""
+    gpus = args.gpus.split(",")
+    heads = [f"waves {gpu}" for gpu in gpus]
+    rows = [["product", "precision", *heads, "registers", "spills", "ALU/MAC", "reads/MAC"]]
+    for precision in args.precisions.split(","):
+        texts: dict[str, dict[str, str]] = {}  # by what types and functions stand before kernels
+        for number, product in enumerate(PRODUCTS.values()):
+            source = _source(armillary.IRModule.from_expr(product.make(precision)), MEMORIES["texture"], {})
+            own = texts.setdefault(source.partition("__kernel")[0], {})
+            own |= {f"l{number}_{name}": text for name, text in _kernels(source).items()}
+        found = [{n: k for b, t in texts.items() for n, k in _compiled(args.stats, g, t, b).items()} for g in gpus]
+        for number, (name, product) in enumerate(PRODUCTS.items()):
+            names = [n for n in found[0] if n.startswith(f"l{number}_")]
+            best = max(names, key=lambda n: found[0][n].counts.macs)
+            of_gpus = [each_gpu[best] for each_gpu in found]
+            first = of_gpus[0]
+            macs, alu, reads = count_turn(first.code, product.turns) if product.turns > 1 else first.counts
+            spills, waves = sum(k.spills for k in of_gpus), [str(k.waves) for k in of_gpus]
+            cells = [*waves, str(first.registers), str(spills), each(alu, macs), each(reads, macs)]
+            rows.append([name, precision, *cells])
+    keep(rows, args.table)
+
+
 def keep(rows: list[list[str]], path: Path | None) -> None:
     """Print rows, and write them to a file if there is one."""
     print("\n".join(",".join(row) for row in rows), flush=True)
@@ -218,10 +261,10 @@ def keep(rows: list[list[str]], path: Path | None) -> None:
             csv.writer(file, lineterminator="\n").writerows(rows)
 
 
-def _compiled(stats: str, gpu: str, kernels: dict[str, str]) -> dict[str, Kernel]:
+def _compiled(stats: str, gpu: str, kernels: dict[str, str], before: str = "") -> dict[str, Kernel]:
     """Kernels under new names. Images that are indexed as arrays are no OpenCL C: they are taken as arrays."""
     texts = [re.sub(r"void \w+\(", f"void {name}(", text, count=1) for name, text in kernels.items()]
-    return compile_for(stats, gpu, "\n".join(texts).replace("image2d_array_t ", "__global float* restrict "))
+    return compile_for(stats, gpu, "\n".join([before, *texts]).replace("image2d_array_t ", "__global float* restrict "))
 
 
 def main() -> None:
@@ -233,10 +276,11 @@ def main() -> None:
     parser.add_argument("--precisions", default="float32,float16")
     parser.add_argument("--table", type=Path, help="a file that keeps the rows")
     parser.add_argument("--layers", action="store_true", help="single layers instead of networks")
+    parser.add_argument("--products", action="store_true", help="products and attentions instead of networks")
     parser.add_argument("--tvm", help="a folder with the other compiler's layers")
     args = parser.parse_args()
-    if args.layers:
-        compare_layers(args)
+    if args.layers or args.products:
+        (compare_layers if args.layers else count_products)(args)
         return
     heads = ["network", "memory", "precision", "kernel", *[f"waves {gpu}" for gpu in args.gpus.split(",")]]
     rows = [[*heads, "spills", "ALU/MAC", "reads/MAC", "few waves"]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from adreno import Counts, count
+from adreno import Counts, count, count_turn
+from adreno_products import PRODUCTS
 from adreno_tvm import LAYERS
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -37,6 +38,38 @@ def test_multiply_adds_alu_instructions_and_reads_of_the_loop_are_counted() -> N
     assert count(LOOP) == Counts(macs=5, alu=6, reads=2)
     assert count("mad.f32 r0.x, r1.x, r2.x, r0.x\nadd.f r0.x, r0.x, r1.x\n") == Counts(1, 2, 0)
     assert count("mov.u32u32 r0.x, 0\nisam (f32)(x)r1.x, r0.x, s#0, t#0\n") == Counts(0, 1, 1)
+
+
+NESTED = """l1:
+mul.f r1.x, r1.x, r2.x
+l2:
+(rpt1)mad.f32 r0.x, r1.x, r2.x, r0.x
+ldl.u32 r1.x, l[r1.x], 1
+br p0.x, #l2
+mad.f32 r0.x, r1.x, r2.x, r0.x
+br p0.x, #l1
+add.f r0.x, r0.x, r1.x
+"""
+
+
+def test_loops_of_products_in_a_turn_count_as_often_as_they_turn() -> None:
+    assert count_turn(NESTED, 1) == Counts(macs=3, alu=4, reads=1)
+    assert count_turn(NESTED, 4) == Counts(macs=9, alu=10, reads=4)
+    assert count_turn("mad.f32 r0.x, r1.x, r2.x, r0.x\nadd.f r0.x, r0.x, r1.x\n", 4) == Counts(1, 2, 0)
+
+
+def test_products_and_attentions_take_no_more_instructions_than_the_other_compiler_s_convolutions() -> None:
+    others = [
+        float(row["other ALU/MAC"]) for row in rows("adreno_layers.csv") if row["layer"].startswith("resnet50_conv")
+    ]
+    found = rows("adreno_products.csv")
+    assert [(row["product"], row["precision"]) for row in found] == [
+        (name, precision) for precision in ("float32", "float16") for name in PRODUCTS
+    ]
+    for row in found:
+        is_unpacked = "int4" in row["product"]  # each weight becomes a number for one multiply-add
+        assert float(row["ALU/MAC"]) <= (8 if is_unpacked else min(others)), row
+        assert row["spills"] == "0", row
 
 
 def test_no_layer_takes_more_instructions_or_reads_than_the_other_compiler_s() -> None:

@@ -60,24 +60,38 @@ def test_weights_of_four_bits_stay_so(rows: int, has_zeros: bool, target: str) -
 
 
 @needs_opencl
+@pytest.mark.parametrize("target", ["opencl", "opencl -device=adreno"])
 @pytest.mark.parametrize(
-    ("rows", "terms", "units"), [(1, 1024, 6), (1, 640, 48), (4, 512, 33), (8, 96, 5), (1, 256, 16384)]
+    ("rows", "terms", "units", "dtype"),
+    [
+        (1, 1024, 6, "float32"),
+        (1, 640, 48, "float32"),
+        (4, 512, 33, "float32"),
+        (8, 96, 5, "float32"),
+        (1, 256, 16384, "float32"),
+        (1, 640, 48, "float16"),
+        (3, 256, 33, "float16"),
+    ],
 )
-def test_bytes_are_read_as_words_by_whichever_shares(rows: int, terms: int, units: int) -> None:
+def test_bytes_are_read_as_words_by_whichever_shares(
+    rows: int, terms: int, units: int, dtype: str, target: str
+) -> None:
     groups = terms // BLOCK
     values = RNG.integers(0, 16, (units, groups, BLOCK)).astype(np.uint8)
-    scales = (RNG.random((units, groups)) * 0.1).astype(np.float32)
+    scales = (RNG.random((units, groups)) * 0.1).astype(dtype)
     real = ((values.astype(np.float64) - 8) * scales[..., None]).reshape(units, terms)
-    x = relay.var("x", shape=(rows, terms))
+    x = relay.var("x", shape=(rows, terms), dtype=dtype)
     held = (values[..., ::2] | values[..., 1::2] << 4).reshape(units, terms // 2)
     zero = relay.const(np.full((1, 1), 8, np.uint8))
     op = get_op("nn.low_bit_dense")
     attrs = op.make_attrs(named={"bits": 4, "group": BLOCK})
     dense = Call(op, (x, relay.const(held), relay.const(scales), zero), attrs)
-    library = relay.build(IRModule.from_expr(relay.Function([x], dense)), "opencl")
+    library = relay.build(IRModule.from_expr(relay.Function([x], dense)), target)
     (source,) = library.get_lib().descriptor.device_code.values()
     assert "uchar4" in source
-    value = RNG.standard_normal((rows, terms)).astype(np.float32)
+    value = RNG.standard_normal((rows, terms)).astype(dtype)
     graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
     graph.run(x=value)
-    np.testing.assert_allclose(graph.get_output(0).numpy(), value @ real.T, rtol=1e-4, atol=1e-4)
+    rounding = 1e-4 if dtype == "float32" else 1e-3  # half keeps 11 bits of a result
+    wanted = value.astype(np.float64) @ real.T
+    np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=rounding, atol=rounding)

@@ -25,9 +25,9 @@ Values = NDArray[np.float32]
 SIZES = [(4, 3, 5), (7, 13, 1), (33, 65, 17), (64, 64, 64), (197, 96, 50), (130, 36, 260), (5, 1000, 12), (49, 49, 300)]
 
 
-def _run(inputs: Mapping[str, Values], result: Expr, variables: Sequence[Var]) -> Values:
+def _run(inputs: Mapping[str, Values], result: Expr, variables: Sequence[Var], target: str = "opencl") -> Values:
     module = armillary.IRModule.from_expr(relay.Function(list(variables), result))
-    graph = graph_executor.GraphModule(relay.build(module, "opencl")["default"](armillary.opencl(0)))
+    graph = graph_executor.GraphModule(relay.build(module, target)["default"](armillary.opencl(0)))
     for name, value in inputs.items():
         graph.set_input(name, value)
     graph.run()
@@ -48,6 +48,15 @@ def _drawn(*shape: int) -> Values:
 def _check(got: Values, wanted: NDArray[np.float64]) -> None:
     assert got.shape == wanted.shape
     np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6 * max(1.0, float(np.abs(wanted).max())))
+
+
+@pytest.mark.parametrize("sizes", [(33, 65, 17), (49, 49, 300), (130, 256, 512)])
+def test_products_of_computed_matrices_for_adreno(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    x, y = relay.var("x", shape=(2, m, k)), relay.var("y", shape=(2, n, k))
+    values = {"x": _drawn(2, m, k), "y": _drawn(2, n, k)}
+    wanted = values["x"].astype("float64") @ values["y"].astype("float64").swapaxes(1, 2)
+    _check(_run(values, relay.nn.batch_matmul(x, y), [x, y], "opencl -device=adreno"), wanted)
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 from armillary import te
 from armillary.backends.candidate import Candidate
-from armillary.backends.opencl.attention.streaming import StreamingKernel, plan_of, streaming_products
+from armillary.backends.opencl.attention.streaming import (
+    BUSY,
+    BUSY_ADRENO,
+    StreamingKernel,
+    plan_of,
+    streaming_products,
+)
 from armillary.backends.opencl.extents import product, shape_of, unravel
 from armillary.backends.opencl.gemm.contraction import contraction_of, count
 from armillary.backends.opencl.gemm.kernel import Emit, ProductKernel
 from armillary.backends.opencl.gemm.tile import SHARED_BYTES, Size, choose_tile
+from armillary.backends.opencl.graph.apply_records import has_textures
 from armillary.backends.opencl.rows.analysis import rows_of
 from armillary.backends.opencl.rows.kernel import RowKernel
 from armillary.backends.opencl.schedules.default import group_items, schedule_default
@@ -94,7 +101,8 @@ class _Attention:
             return None
         scores, mix = works
         shared = max(self.fused.workload.target.max_shared_memory_per_block, SHARED_BYTES)
-        plan = plan_of(typical(count(scores.batch)), typical(count(scores.rows)), count(mix.columns), shared)
+        busy = BUSY_ADRENO if has_textures(self.fused.workload.target) else BUSY
+        plan = plan_of(typical(count(scores.batch)), typical(count(scores.rows)), count(mix.columns), shared, busy)
         if plan is None:
             return None
         kernel = StreamingKernel(self.elements, self.stages, works, plan).loops(emit)

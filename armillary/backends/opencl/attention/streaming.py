@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from armillary import te
 from armillary.backends.opencl.extents import unravel
 from armillary.backends.opencl.gemm.contraction import Contraction, contraction_of, count, extents
-from armillary.backends.opencl.gemm.kernel import Emit, buffer_of, copied, vector
+from armillary.backends.opencl.gemm.kernel import Emit, buffer_of, copied, steps_of, vector
 from armillary.backends.opencl.gemm.operand import Side, Way, load, put, registers_of, way_of
 from armillary.backends.opencl.gemm.tile import LANES, PROCESSORS, line
 from armillary.backends.opencl.written.elements import Elements, Read
@@ -24,13 +24,13 @@ from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
-from armillary.tir.transform.unroll_loop import MAX_STATEMENTS
 
 ITEMS, KEYS, STEP = 256, 64, 16  # work-items of a group; keys of a block; terms of a step of both products
 ACROSS = KEYS // LANES  # work-items along the keys of a block
 ROWS = (64, 32, 16)  # query rows of a group, any of which may be taken
 LEAST_ROWS = 16  # fewer leave most work-items idle: a step of a decoder
 BUSY = PROCESSORS * 3 // 4  # groups from which on more rows for each are better than more groups
+BUSY_ADRENO = 12  # the same of Adreno GPUs, which have up to six processors
 MOST_OWN = 32  # sums of values of a work-item
 LOWEST = -3.4028234663852886e38  # below which no finite score lies, so a row of such scores alone is right too
 
@@ -45,13 +45,13 @@ class Plan:
     own_columns: int
 
 
-def plan_of(groups: int, rows: int, features: Known, shared: int) -> Plan | None:
-    """The most rows for a group that keep a large GPU busy; None where one kernel does not pay or fit."""
+def plan_of(groups: int, rows: int, features: Known, shared: int, busy: int = BUSY) -> Plan | None:
+    """The most rows for a group that leave `busy` groups or more; None where one kernel does not pay or fit."""
     if rows < LEAST_ROWS or not isinstance(features, int) or features % LANES:
         return None
-    plans = [plan for many in ROWS if (plan := _plan(many, features, shared)) is not None]
-    busy = [plan for plan in plans if groups * -(-rows // plan.rows) >= BUSY]
-    best = busy[:1] or plans[-1:]
+    plans = [plan for own in ROWS if (plan := _plan(own, features, shared)) is not None]
+    many = [plan for plan in plans if groups * -(-rows // plan.rows) >= busy]
+    best = many[:1] or plans[-1:]
     return best[0] if best else None
 
 
@@ -190,7 +190,7 @@ class StreamingKernel:
         sides = [self.sides[name] for name in names]
         turn, term = E.Var("turn", E.INT32), E.Var("term", E.INT32)
         steps = ceil_div(terms, STEP)
-        inner = _unrolled(term, body(term))
+        inner = steps_of(self.elements, term, STEP, body(term))
         following = T.mul(T.add(turn, 1), STEP)
         end = to_expr(terms)
         retained = [put(side, self.stage[side.name], T.const(0)) for side in sides]
@@ -288,7 +288,7 @@ class StreamingKernel:
             return read + _multiply(self.sums, self.left_part, self.right_part, plan.own_rows, plan.own_columns)
 
         term = E.Var("term", E.INT32)
-        inner = _unrolled(term, products(term))
+        inner = steps_of(self.elements, term, STEP, products(term))
         retained = put(side, self.stage["value"], T.const(0))
         follows = load(side, T.add(first, STEP), end, whole=False)
         loop = S.For(turn, T.const(0), T.const(KEYS // STEP), S.LoopKind.SERIAL, S.seq(retained, follows, inner))
@@ -335,13 +335,6 @@ class StreamingKernel:
 def _always(value: E.Expr) -> Read:
     """What is read wherever."""
     return lambda _: value
-
-
-def _unrolled(term: E.Var, body: list[S.Stmt]) -> S.Stmt:
-    """The terms of a step; the driver repeats the body: the text stays short."""
-    loop = S.For(term, T.const(0), T.const(STEP), S.LoopKind.SERIAL, S.seq(*body))
-    by_driver = S.AttrStmt("pragma_unroll_explicit", T.const(0), loop)
-    return S.AttrStmt("pragma_auto_unroll_max_step", T.const(MAX_STATEMENTS), by_driver)
 
 
 def _clear(buffer: S.Buffer, size: int) -> S.Stmt:

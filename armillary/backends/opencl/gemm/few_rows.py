@@ -20,6 +20,7 @@ from armillary.backends.opencl.gemm.kernel import Emit, buffer_of
 from armillary.backends.opencl.gemm.operand import way_of
 from armillary.backends.opencl.gemm.packed import Packed, packed_of
 from armillary.backends.opencl.gemm.tile import LANES
+from armillary.backends.opencl.graph.apply_records import has_textures
 from armillary.backends.opencl.written.elements import Elements
 from armillary.base.dtype import DType
 from armillary.base.extent import ceil_div, divides, typical
@@ -39,6 +40,7 @@ MANY = 4 * 4096  # columns from which on a work-item has two
 PACKED_LANES = 32  # the same of weights of few bits, for any number of columns
 PACKED_CHUNKS = 4  # whose bytes a work-item reads before it uses any
 PACKED_SUMS = 4  # columns of a work-item there: what is read of the data serves for all, if rows leave registers
+PACKED_SUMS_ADRENO = 2  # the same of Adreno GPUs: of four words and scales spill
 PACKED_BUSY = 64 * 1024  # work-items there that keep memory busy: 32,768 read 1.5 TB/s of an H200's 4.3, 114,688 2.0
 
 
@@ -58,11 +60,11 @@ def shares_of(columns: int, terms: int) -> Shares:
     return Shares(lanes, 2 if columns >= MANY else 1)
 
 
-def packed_shares_of(rows: int, columns: int, terms: int) -> Shares:
-    """The same of weights of few bits: a warp for some columns, which read the same terms of the data."""
+def packed_shares_of(rows: int, columns: int, terms: int, sums: int = PACKED_SUMS) -> Shares:
+    """The same of weights of few bits: a warp for up to `sums` columns, which read the same terms of the data."""
     if terms < PACKED_LANES * CHUNK:
         return shares_of(columns, terms)
-    own = PACKED_SUMS
+    own = sums
     while own > 1 and (rows * own > 2 * MOST_ROWS or columns // own * PACKED_LANES < PACKED_BUSY):
         own //= 2
     return Shares(PACKED_LANES, own)
@@ -88,7 +90,8 @@ class _Kernel:
         self.group, self.row, self.batch, self.item = (E.Var(n, E.INT32) for n in ("group", "row", "batch", "item"))
         self.packed = packed_of(elements, self._right, CHUNK, columns, terms)
         if self.packed is not None:
-            self.shares = packed_shares_of(self.rows, typical(columns) * typical(batches), typical(terms))
+            most = PACKED_SUMS_ADRENO if has_textures(elements.fused.workload.target) else PACKED_SUMS
+            self.shares = packed_shares_of(self.rows, typical(columns) * typical(batches), typical(terms), most)
         lanes, own = self.shares.lanes, self.shares.own
         self.across = ITEMS // lanes * own  # columns of a group
         self.apart = LANES  # terms from one load of four to the next of a work-item

@@ -16,6 +16,7 @@ from armillary.backends.opencl.extents import unravel
 from armillary.backends.opencl.gemm.contraction import Contraction, extents
 from armillary.backends.opencl.gemm.operand import Side, load, put, registers_of, simplified, way_of
 from armillary.backends.opencl.gemm.tile import LANES, MOST_SUMS, line
+from armillary.backends.opencl.graph.apply_records import has_textures
 from armillary.backends.opencl.tiles import Tile
 from armillary.backends.opencl.written.elements import Elements, Index
 from armillary.base.dtype import DType
@@ -233,10 +234,7 @@ class ProductKernel:
                 factor, other = (T.cast(x, self.sums.dtype) for x in (factor, other))
                 total = T.call("fma", factor, other, E.BufferLoad(self.sums, (place,)))
                 statements.append(S.BufferStore(self.sums, total, (place,)))
-        loop = S.For(term, T.const(0), T.const(self.tile.step), S.LoopKind.SERIAL, S.seq(*statements))
-        # the driver repeats the body: the text stays short
-        by_driver = S.AttrStmt("pragma_unroll_explicit", T.const(0), loop)
-        return S.AttrStmt("pragma_auto_unroll_max_step", T.const(MAX_STATEMENTS), by_driver)
+        return steps_of(self.elements, term, self.tile.step, statements)
 
     def _combine(self) -> list[S.Stmt]:
         """Slices add up: the upper half gives its sums to the lower, until one has all."""
@@ -322,6 +320,18 @@ class ProductKernel:
         for axes, flat in ((work.batch, batch), (work.rows, row), (work.columns, column)):
             where |= dict(zip(axes, unravel(flat, extents(axes)), strict=True))
         return emit(tuple(where[axis] for axis in self.anchor_axes), E.BufferLoad(sums or self.sums, (place,)))
+
+
+def steps_of(elements: Elements, term: E.Var, count: int, body: Sequence[S.Stmt]) -> S.Stmt:
+    """A loop over the terms of a step, which the driver repeats, so that the text stays short.
+
+    For Adreno GPUs the text has each term: a driver's compiler that keeps the loop (Mesa's does, of more than 8 sums)
+    computes places anew for each term, 51 instructions beside 32 multiply-adds.
+    """
+    in_text = T.const(int(has_textures(elements.fused.workload.target)))
+    loop = S.For(term, T.const(0), T.const(count), S.LoopKind.SERIAL, S.seq(*body))
+    stated = S.AttrStmt("pragma_unroll_explicit", in_text, loop)
+    return S.AttrStmt("pragma_auto_unroll_max_step", T.const(MAX_STATEMENTS), stated)
 
 
 def vector(begin: int) -> E.Expr:

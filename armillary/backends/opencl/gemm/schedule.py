@@ -15,7 +15,7 @@ from armillary.backends.opencl.gemm.contraction import Contraction, contraction_
 from armillary.backends.opencl.gemm.convolution import load_of
 from armillary.backends.opencl.gemm.few_rows import MOST_ROWS, few_rows
 from armillary.backends.opencl.gemm.kernel import ProductKernel
-from armillary.backends.opencl.gemm.tile import SHARED_BYTES, Size, choose_tile, objection
+from armillary.backends.opencl.gemm.tile import MOST_SUMS, SHARED_BYTES, SUMS_ADRENO, Size, choose_tile, objection
 from armillary.backends.opencl.graph.apply_records import has_textures
 from armillary.backends.opencl.schedules.rows import schedule_any
 from armillary.backends.opencl.space import MIN_ROWS, PRODUCT, tiling_of
@@ -33,10 +33,10 @@ from armillary.tir import stmt as S
 @implement("product", "conv2d_product", "low_bit_product", family="opencl")
 def product(schedule: te.Schedule, fused: Fused) -> te.Schedule | S.PrimFunc | None:
     """A product with what is computed around it."""
-    anchor, output = fused.anchor[0], fused.outputs[0]
+    anchor, output = _summed(fused.anchor[0]), fused.outputs[0]
     work = contraction_of(anchor.op)
     loops: S.Stmt | None = None
-    if work is not None and len(fused.outputs) == 1 and _is_one_kernel(fused):
+    if work is not None and len(fused.outputs) == 1 and _is_one_kernel(anchor, output):
         elements = Elements(fused)
 
         def emit(indices: Index, total: E.Expr) -> S.Stmt:
@@ -46,7 +46,8 @@ def product(schedule: te.Schedule, fused: Fused) -> te.Schedule | S.PrimFunc | N
 
         is_packed = fused.workload.op.name in PACKED
         if typical(work.sizes[1]) < (MOST_ROWS + 1 if is_packed else MIN_ROWS):
-            loops = None if has_textures(fused.workload.target) else few_rows(elements, anchor, work, emit)
+            has_images = has_textures(fused.workload.target) and not is_packed
+            loops = None if has_images else few_rows(elements, anchor, work, emit)
         elif not is_packed:
             loops = ProductKernel(elements, anchor, work, tile_of(fused.workload, work)).loops(emit)
         if loops is not None:
@@ -54,9 +55,16 @@ def product(schedule: te.Schedule, fused: Fused) -> te.Schedule | S.PrimFunc | N
     return schedule_any(schedule, fused)
 
 
-def _is_one_kernel(fused: Fused) -> bool:
+def _summed(anchor: te.Tensor) -> te.Tensor:
+    """The stage that sums: a product of halves is summed in float, and its result stored as halves."""
+    op = anchor.op
+    is_narrowed = isinstance(op, te.ComputeOp) and isinstance(op.body[0], E.Cast) and len(op.input_tensors) == 1
+    return op.input_tensors[0] if is_narrowed else anchor
+
+
+def _is_one_kernel(product: te.Tensor, result: te.Tensor) -> bool:
     """Whether all that is around the product is computed element by element, what follows in its own place."""
-    source, output = fused.anchor[0].op, fused.outputs[0].op
+    source, output = product.op, result.op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     before = [t for t in source.input_tensors if not isinstance(t.op, te.PlaceholderOp)]
     if (
@@ -76,7 +84,8 @@ def tile_of(workload: Workload, work: Contraction) -> Tile:
     if stored is None:
         load = 1 if workload.op.name != "nn.conv2d" else load_of(workload.attrs, workload.tensor(1))
         batches, rows, columns, terms = map(typical, work.sizes)
-        return choose_tile(Size(batches, rows, columns, terms, load), shared)
+        sums = SUMS_ADRENO if has_textures(workload.target) else MOST_SUMS
+        return choose_tile(Size(batches, rows, columns, terms, load), shared, sums)
     reason = objection(stored.tile, shared)
     if reason:
         hint = "leave the choice to the model, or tune this call"

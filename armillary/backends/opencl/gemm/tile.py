@@ -18,6 +18,7 @@ from armillary.base.record import record
 LANES = 4  # of a vector
 SHARED_BYTES = 32 * 1024  # of a group, on any device from OpenCL 1.1 on; targets may say more
 MOST_ITEMS, MOST_SUMS = 256, 64  # work-items of a group, sums of each
+SUMS_ADRENO = 32  # the same of Adreno GPUs: 64 spill
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16)  # groups that share a sum, by way of memory
 LEAST_TERMS = 128  # of each of them
 # What follows is of an H200 (1.755 GHz), fitted to 460 measured kernels by least squares of relative errors: half of
@@ -43,14 +44,15 @@ class Size:
 
 
 @cache
-def choose_tile(size: Size, shared: int = SHARED_BYTES) -> Tile:
-    """The tile of least cost."""
-    return best_tiles(size, 1, shared)[0]
+def choose_tile(size: Size, shared: int = SHARED_BYTES, sums: int = MOST_SUMS) -> Tile:
+    """The tile of least cost, of up to `sums` of a work-item."""
+    return best_tiles(size, 1, shared, sums)[0]
 
 
-def best_tiles(size: Size, most: int, shared: int = SHARED_BYTES) -> list[Tile]:
+def best_tiles(size: Size, most: int, shared: int = SHARED_BYTES, sums: int = MOST_SUMS) -> list[Tile]:
     """The tiles of least cost, the least first."""
-    ordered = sorted((cost(size, tile), n, tile) for n, tile in enumerate(tiles(size, shared)))
+    fitting = (tile for tile in tiles(size, shared) if tile.sums[0] * tile.sums[2] <= sums)
+    ordered = sorted((cost(size, tile), n, tile) for n, tile in enumerate(fitting))
     return [tile for _, _, tile in ordered[:most]]
 
 
