@@ -34,7 +34,7 @@ from armillary.autotvm.task.network_cpu import keep_layouts
 from armillary.autotvm.tuner import Tuner, XGBTuner
 from armillary.autotvm.tuner.names import make_tuner
 from armillary.backends.cpu.conv2d.direct.space import OWN_TAPS, TAPS
-from armillary.backends.cpu.graph.apply_records import number_of
+from armillary.backends.cpu.record_knobs import number_of
 
 NAMES = ("random", "ga", "xgb_knob alone", "xgb alone", "xgb_curve alone", "xgb_knob", "xgb", "model")
 

@@ -23,7 +23,7 @@ from armillary.autotvm.record import LogFile, encode, load_from_file
 from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE
 from armillary.autotvm.task.network import Link, extract_from_program, links_of_program
 from armillary.autotvm.tuner.pairwise_costs import least, total
-from armillary.backends.cpu.graph.record_knobs import BLOCKS, Blocks, own_blocks
+from armillary.backends.cpu.record_knobs import BLOCKS, Blocks, own_blocks
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dispatch import Workload

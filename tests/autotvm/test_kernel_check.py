@@ -221,4 +221,4 @@ def test_records_that_were_not_checked_for_lack_of_time_get_another_chance(tmp_p
 
 
 def replace_result(result: MeasureResult, why: str) -> MeasureResult:
-    return result._replace(error_no=8, error=why)
+    return MeasureResult(result.costs, 8, result.all_cost, result.timestamp, why)

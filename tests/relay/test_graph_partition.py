@@ -309,8 +309,8 @@ def test_operator_without_category_is_an_error_a_warning_or_left_alone() -> None
     assert evaluate(after, [X]).dtype == np.float32
     with pytest.raises(ConfigError, match="missing_op_mode is 0"):
         T.ToMixedPrecision(missing_op_mode=3)(before)
-    with pytest.raises(ConfigError, match="'float64' is not one of"):
-        T.ToMixedPrecision("float64")(before)
+    with pytest.raises(ConfigError, match="'int8' is not one of"):
+        T.ToMixedPrecision("int8")(before)
 
 
 def test_branches_and_tuples_see_types_that_fit() -> None:

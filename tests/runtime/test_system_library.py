@@ -18,6 +18,7 @@ from armillary.contrib import cc, graph_executor
 from armillary.errors import ArtifactError, ConfigError, ExecutionError
 from armillary.ir import IRModule
 from armillary.relay.backend import Runtime
+from armillary.runtime import __main__ as folders
 from armillary.runtime import system_lib
 from armillary.runtime.build_native import INCLUDE_DIR, build_libraries
 
@@ -99,6 +100,7 @@ def test_two_objects_linked_by_a_compiler_are_called_by_name(tmp_path: Path) -> 
     cc.create_shared(tmp_path / "both.so", [str(tmp_path / "a.o"), str(tmp_path / "b.o")])
     code = f"""
 import ctypes, numpy as np, armillary
+from armillary.runtime import __main__ as folders
 from armillary.runtime import system_lib
 assert system_lib().functions == ()
 library = ctypes.CDLL({str(tmp_path / "both.so")!r})
@@ -159,6 +161,7 @@ def test_two_functions_of_one_name_are_refused(tmp_path: Path) -> None:
     cc.create_shared(tmp_path / "both.so", [str(tmp_path / "a.o"), str(tmp_path / "b.o")])
     code = f"""
 import ctypes
+from armillary.runtime import __main__ as folders
 from armillary.runtime import system_lib
 system_lib()
 ctypes.CDLL({str(tmp_path / "both.so")!r})
@@ -176,7 +179,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_program_finds_what_is_linked_into_it(machine: str, tmp_path: Path, prefix: Path) -> None:
+def test_a_program_finds_what_is_linked_into_it(machine: str, tmp_path: Path) -> None:
     """Static libraries, the runtime too, linked by gcc: networks and functions by our names and c_runtime_api's."""
     compiler, target, emulator = MACHINES[machine]
     need(compiler[0], *emulator[:1])
@@ -184,7 +187,7 @@ def test_a_program_finds_what_is_linked_into_it(machine: str, tmp_path: Path, pr
     if machine != "armv7":  # where the kernel that both have would be defined twice
         _network("second", 2, target).export_library(tmp_path / "second.a")
     _function("twice", 2.0, f"{target} -system-lib").export_library(tmp_path / "twice.a")
-    static = prefix / "lib" / "libarmillary_runtime.a"
+    static = folders.prefix() / "lib" / "libarmillary_runtime.a"
     if machine != "host":
         static = build_libraries(compiler[:1], tmp_path / "lib")[1]
     (tmp_path / "main.c").write_text(PROGRAM)

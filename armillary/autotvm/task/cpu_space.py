@@ -18,7 +18,7 @@ from armillary.backends.cpu.conv2d.winograd import cost as cost_winograd
 from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
 from armillary.backends.cpu.cost.model import weight_bandwidth
-from armillary.backends.cpu.graph.record_knobs import FOURIER, MATRIX_TILES, NOT_FOURIER, WINOGRAD, Blocks
+from armillary.backends.cpu.record_knobs import FOURIER, MATRIX_TILES, NOT_FOURIER, WINOGRAD, Blocks
 from armillary.backends.cpu.space import OWN_TAPS, TAPS, Algorithm, tile_config
 from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE

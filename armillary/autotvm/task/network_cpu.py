@@ -33,16 +33,16 @@ from armillary.autotvm.task.task import Task, create
 from armillary.autotvm.task.templates import register_template
 from armillary.autotvm.task.transforms import VirtualAxis
 from armillary.backends.anchor import find_anchor
-from armillary.backends.cpu import select
+from armillary.backends.cpu import record_knobs, select
 from armillary.backends.cpu.conv2d.direct.space import flat_parts
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import eligible as by_fourier
 from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
-from armillary.backends.cpu.graph import apply_records, record_knobs
+from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
-from armillary.backends.cpu.graph.record_knobs import BLOCKS, TUNED, Blocks
 from armillary.backends.cpu.manifest import TunedOperator
+from armillary.backends.cpu.record_knobs import BLOCKS, TUNED, Blocks
 from armillary.backends.cpu.space import OWN_TAPS, TAPS, Config, tile_of
 from armillary.backends.records import keyed_attributes
 from armillary.backends.workload import Workload as Kind

@@ -18,7 +18,7 @@ from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE
 from armillary.autotvm.task.network import Link
 from armillary.autotvm.task.network_cpu import knobs_in_blocks, tasks_in_blocks
 from armillary.autotvm.task.task import Task
-from armillary.backends.cpu.graph.record_knobs import Blocks
+from armillary.backends.cpu.record_knobs import Blocks
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
 from armillary.target import Target

@@ -19,7 +19,7 @@ class TunedOperator:
     """An operator that has tasks. `task`: what they are called, in records too. Its attributes have a `choice`.
 
     Configurations are those of the algorithm's space, by the names of `knobs`; without these the algorithm is weighed
-    against others of a contraction, whose knobs are those of graph/record_knobs.py.
+    against others of a contraction, whose knobs are those of record_knobs.py.
     """
 
     op: str

@@ -7,6 +7,7 @@ relay/adt/std/nat.txt.
 
 from __future__ import annotations
 
+from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.relay.adt import Constructor
 from armillary.relay.adt.evaluate import ConstructorValue
@@ -15,6 +16,7 @@ from armillary.relay.expr import Expr
 from armillary.relay.prelude import Prelude
 
 
+@boundary("add_nat_definitions", arguments=True)
 def add_nat_definitions(prelude: Prelude) -> None:
     """Add the type `nat` and its functions to the prelude's module."""
     prelude.mod.import_from_std("nat.rly")
@@ -32,6 +34,7 @@ def _checked(name: str, n: int) -> int:
     return n
 
 
+@boundary("make_nat_expr", arguments=True)
 def make_nat_expr(prelude: Prelude, n: int) -> Expr:
     """The number `n` as an expression, `n` calls of S around Z."""
     zero, successor = _forms(prelude)
@@ -41,6 +44,7 @@ def make_nat_expr(prelude: Prelude, n: int) -> Expr:
     return result
 
 
+@boundary("make_nat_value", arguments=True)
 def make_nat_value(prelude: Prelude, n: int) -> ConstructorValue:
     """The number `n` as a value, to be handed to an evaluated function."""
     zero, successor = _forms(prelude)
@@ -50,6 +54,7 @@ def make_nat_value(prelude: Prelude, n: int) -> ConstructorValue:
     return result
 
 
+@boundary("count", arguments=True)
 def count(prelude: Prelude, n: ConstructorValue) -> int:
     """The integer that a value of `nat` stands for. TypeMismatch for another value."""
     zero, successor = _forms(prelude)

@@ -28,7 +28,7 @@ from armillary.relay.types import TensorType
 from armillary.target.choice import Choice
 
 with deferred():
-    from armillary.backends.cpu.graph import record_knobs
+    from armillary.backends.cpu import record_knobs
 
 CONV2D, DEPTHWISE = "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"
 _BLOCKED_OUTPUT = "NCHW{}c"

@@ -39,7 +39,7 @@ from armillary.target.choice import Choice, stored_choice
 from armillary.transform import define_pass
 
 with deferred():
-    from armillary.backends.cpu.graph import record_knobs  # most builds have no records
+    from armillary.backends.cpu import record_knobs  # most builds have no records
 
 
 @define_pass("apply-records", opt_level=0)
