@@ -166,8 +166,7 @@ class IRModule:
         type_defs: Mapping[Any, object] | None = None,
     ) -> IRModule:
         """A module whose "main" is `expr`: a function, or an expression to be closed over its free variables."""
-        module = IRModule(functions)
-        module.type_definitions.update(type_defs or {})
+        module = IRModule(functions, type_defs)
         expr = expr if isinstance(expr, Node) else getattr(expr, "tuple_value", expr)  # of a TupleWrapper
         module["main"] = expr if isinstance(expr, BaseFunc) else _close_over(expr)
         return module
