@@ -251,7 +251,7 @@ def test_refusals_say_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["profile", str(tmp_path / "none.so")]) == 4
     assert "there is no such file" in capsys.readouterr().err
     assert main(["profile", str(tmp_path / "model.bin")]) == 4
-    assert "use .onnx, .keras, .h5, -symbol.json, .tflite, .pb or .relay" in capsys.readouterr().err
+    assert "use .onnx, .keras, .h5, -symbol.json, .tflite, .pb, .cfg or .relay" in capsys.readouterr().err
     for option in ("--runs", "--threads", "--top"):
         with pytest.raises(SystemExit):
             main(["profile", "x.so", option, "-1"])
