@@ -22,61 +22,50 @@ from armillary.relay.types import TensorType, Type
 
 
 @record
-class BySizeAttrs:
+class BySizeAttrs(by_transforms.WinogradAttrs):
+    """Those of the convolution by transforms, whose rules take them as they are, and what the direct one needs."""
+
     fewest: int = 1
-    tile_size: int = 4
-    padding: tuple[int, ...] = (0, 0)
-    channels: int | None = None
-    strides: tuple[int, ...] = (1, 1)
-    dilation: tuple[int, ...] = (1, 1)
-    groups: int = 1
     data_layout: str = "NCHW8c"
     kernel_layout: str = "OIHW8i8o"
     out_layout: str = ""
-    choice: str = ""  # of the transforms: target/choice.py
 
 
 by_size = Op("cpu.conv2d_by_size_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight", "transformed"))
 by_size.attrs(BySizeAttrs)
 
 
-def winograd_attrs(attrs: BySizeAttrs) -> by_transforms.WinogradAttrs:
-    """The attributes of the convolution by transforms."""
-    same = {name: getattr(attrs, name) for name in ("tile_size", "padding", "channels", "dilation", "groups", "choice")}
-    return by_transforms.WinogradAttrs(strides=attrs.strides, **same)
-
-
 @by_size.infer
 def _infer(attrs: BySizeAttrs, data: Type, weight: Type, transformed: Type) -> Type:
     need_rank(by_size.name, weight, 6, "weight")
-    return by_transforms.winograd.infer_type(winograd_attrs(attrs), (data, transformed))
+    return by_transforms.winograd.infer_type(attrs, (data, transformed))
 
 
 @by_size.reference
 def _reference(attrs: BySizeAttrs, data: Array, weight: Array, transformed: Array) -> Array:
     """The sums are the same, whichever way they are computed."""
     assert by_transforms.winograd.reference_rule is not None, "it has one"
-    result: Array = by_transforms.winograd.reference_rule(winograd_attrs(attrs), data, transformed)
+    result: Array = by_transforms.winograd.reference_rule(attrs, data, transformed)
     return result
 
 
 @by_size.compute
 def _compute(attrs: BySizeAttrs, data: te.Tensor, weight: te.Tensor, transformed: te.Tensor) -> te.Tensor:
-    result: te.Tensor = by_transforms.winograd_stages(winograd_attrs(attrs), data, transformed)
+    result: te.Tensor = by_transforms.winograd_stages(attrs, data, transformed)
     return result
 
 
 @by_size.macs
 def _macs(attrs: BySizeAttrs, types: Sequence[TensorType], result: TensorType) -> int:
     assert by_transforms.winograd.macs_rule is not None, "it has one"
-    return by_transforms.winograd.macs_rule(winograd_attrs(attrs), types, result)
+    return by_transforms.winograd.macs_rule(attrs, types, result)
 
 
 @by_size.flops
 def _flops(attrs: BySizeAttrs, types: Sequence[TensorType], result: TensorType) -> float:
     """Those of the transforms, which typical sizes take."""
     assert by_transforms.winograd.flops_rule is not None, "it has one"
-    return by_transforms.winograd.flops_rule(winograd_attrs(attrs), types, result)
+    return by_transforms.winograd.flops_rule(attrs, types, result)
 
 
 @by_size.samples
@@ -86,7 +75,7 @@ def _samples() -> Iterator[Sample]:
     assert rule is not None, "it has one"
     for fewest in (1, 1000):
         transformed = rule(by_transforms.WeightTransformAttrs(2), weight)
-        yield Sample(BySizeAttrs(fewest, 2, (1, 1)), (f32(2, 1, 6, 5, 8), weight, transformed), atol=1e-4)
+        yield Sample(BySizeAttrs(2, (1, 1), fewest=fewest), (f32(2, 1, 6, 5, 8), weight, transformed), atol=1e-4)
 
 
 @by_size.bad_samples

@@ -7,11 +7,11 @@ are those of the fused function.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from armillary import te
 from armillary.backends.candidate import Candidate
-from armillary.backends.cpu.conv2d.winograd.operator_by_size import winograd_attrs
+from armillary.backends.cpu.conv2d.winograd.operator_by_size import BySizeAttrs
 from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Versions, implement
@@ -20,16 +20,23 @@ from armillary.relay.expr import Call, shape_of
 from armillary.relay.infer import infer_type
 from armillary.relay.op import get_op
 
-_SAME = ("padding", "channels", "strides", "dilation", "groups", "data_layout", "kernel_layout", "out_layout")
+_DIRECT, _TRANSFORMED = "nn.contrib_conv2d_NCHWc", "cpu.conv2d_winograd_NCHWc"
+
+
+def _attrs_of(name: str, attrs: BySizeAttrs, left_out: str = "") -> object:
+    """The attributes that both operators have, of the one of this name."""
+    op = get_op(name)
+    assert op.attrs_class is not None, "convolutions have attributes"
+    names = (field.name for field in fields(op.attrs_class) if field.name != left_out and hasattr(attrs, field.name))
+    return op.make_attrs(named={name: getattr(attrs, name) for name in names})
 
 
 def versions(call: Call) -> Versions:
     """Directly for few output pixels, by transforms for many."""
     data, weight, transformed = call.args
-    direct = get_op("nn.contrib_conv2d_NCHWc")
-    plain = direct.make_attrs(named={name: getattr(call.attrs, name) for name in _SAME})
-    few = Call(direct, (data, weight), plain, call.span)
-    many = Call(get_op("cpu.conv2d_winograd_NCHWc"), (data, transformed), winograd_attrs(call.attrs), call.span)
+    plain = _attrs_of(_DIRECT, call.attrs, left_out="choice")  # which is of the transforms
+    few = Call(get_op(_DIRECT), (data, weight), plain, call.span)
+    many = Call(get_op(_TRANSFORMED), (data, transformed), _attrs_of(_TRANSFORMED, call.attrs), call.span)
     for version in (few, many):
         infer_type(version)
     shape = shape_of(call)
@@ -40,7 +47,7 @@ def versions(call: Call) -> Versions:
 def _explain(workload: Workload) -> Explanation:
     """The choice for typical sizes, which are many pixels."""
     types = (workload.types[0], workload.types[2])
-    op, attrs = get_op("cpu.conv2d_winograd_NCHWc"), winograd_attrs(workload.attrs)
+    op, attrs = get_op(_TRANSFORMED), _attrs_of(_TRANSFORMED, workload.attrs)
     message = WINOGRAD.explain(replace(workload, op=op, attrs=attrs, types=types))
     below = f"directly below {workload.attrs.fewest} output pixels"
     return replace(message, objections=(*message.objections, below))
