@@ -18,7 +18,7 @@ from armillary.target.choice import Choice, Rejection, stored_choice
 
 Sizes = Literal["fixed", "named", "any"]  # tensors that a candidate is for: without named sizes, with, or both
 ExplainRule = Callable[[Workload], Explanation]
-_FIXED = "its tiles are made for fixed sizes"
+_FIXED = "its tiles are of fixed sizes"
 
 
 class Algorithm(Protocol):

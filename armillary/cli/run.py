@@ -87,10 +87,10 @@ def run(args: argparse.Namespace) -> int:
 def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     """Load the package here or there, fill, run, report."""
     arrays = read_npz(args.inputs) if args.inputs else {}
-    made = loaded(args.PATH, args.device, session, arrays, args.fill_mode, one_size_each(args.sizes))
-    module = made.module
+    network = loaded(args.PATH, args.device, session, arrays, args.fill_mode, one_size_each(args.sizes))
+    module = network.module
     if args.print_time:
-        result = module.benchmark(made.where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
+        result = module.benchmark(network.where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
         print(result)
     module.run()
     outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
@@ -99,7 +99,7 @@ def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     if args.print_top:
         print(top(outputs[0], args.print_top))
     if args.profile:
-        output.print(profile_table(made.executor))
+        output.print(profile_table(network.executor))
     if not (args.print_time or args.outputs or args.print_top or args.profile):
         message = ", ".join(f"output_{i} {a.dtype} {list(a.shape)}" for i, a in enumerate(outputs))
         note(f"{args.PATH} ran: {message}; -o saves outputs, --print-top shows some, --print-time times it")
@@ -178,18 +178,18 @@ def _shapes(
 ) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, DType]]:
     """Shapes and types of inputs: of open ones at these sizes, at those that given inputs have, or at typical ones."""
     shapes, dtypes = module.get_input_info()
-    made = open_shapes(module.module)
-    if made is None and sizes:
+    open_network = open_shapes(module.module)
+    if open_network is None and sizes:
         raise ConfigError("--sizes: the network has no open sizes, or runs on another machine")
-    if made is None:
+    if open_network is None:
         return {name: tuple(d for d in shape if isinstance(d, int)) for name, shape in shapes.items()}, dtypes
     known = dict(sizes)
     for name, value in given.items():
-        pairs = zip(made.inputs.get(name, ()), value.shape, strict=False)
-        known |= {dim: size for dim, size in pairs if isinstance(dim, str) and dim in made.sizes}
-    values = size_values(made.sizes, known)
+        pairs = zip(open_network.inputs.get(name, ()), value.shape, strict=False)
+        known |= {dim: size for dim, size in pairs if isinstance(dim, str) and dim in open_network.sizes}
+    values = size_values(open_network.sizes, known)
     note_assumed(values, known)
-    return {name: at_sizes(shape, values) for name, shape in made.inputs.items()}, dtypes
+    return {name: at_sizes(shape, values) for name, shape in open_network.inputs.items()}, dtypes
 
 
 def generated_input(shape: Sequence[int], dtype: DType, mode: str, random: np.random.Generator) -> Array:

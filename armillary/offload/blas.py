@@ -61,18 +61,18 @@ static void *find(void) {{ /* the function; of a file that has none, nothing sta
   static const char *const files[] = {{NULL, {files}}};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {{
     void *library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
-    void *found = library == NULL ? NULL : dlsym(library, "{function}");
-    if (found != NULL) return found;
+    void *symbol = library == NULL ? NULL : dlsym(library, "{function}");
+    if (symbol != NULL) return symbol;
     if (library != NULL) dlclose(library);
   }}
   return NULL;
 }}
 int32_t {symbol}__p0(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread) {{
   static void *known;
-  void *found = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
-  if (found == NULL) __atomic_store_n(&known, found = find(), __ATOMIC_RELEASE);
-  if (found == NULL) return 1;
-  function gemm = (function)found;
+  void *symbol = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
+  if (symbol == NULL) __atomic_store_n(&known, symbol = find(), __ATOMIC_RELEASE);
+  if (symbol == NULL) return 1;
+  function gemm = (function)symbol;
   (void)vars, (void)begin, (void)end, (void)thread;
   for (int64_t i = 0; i < {batch}; i++) {{
     const REAL *a = (const REAL *)data[{first}] + i * {step_a}, *b = (const REAL *)data[{second}] + i * {step_b};

@@ -201,12 +201,12 @@ class XGBTuner(Tuner):
         self.past = (rows, speeds)
         self.plan = []
 
-    def _past_feature(self, given: MeasureInput) -> Numbers | None:
+    def _past_feature(self, inp: MeasureInput) -> Numbers | None:
         """Features of a record, as far as they mean the same in this task."""
         mine = self.task.config_space.entity_map
-        if given.task.name != self.task.name or given.config.entity_map.keys() != mine.keys():
+        if inp.task.name != self.task.name or inp.config.entity_map.keys() != mine.keys():
             return None
-        features = features_of(given.task, given.config, self.kind)
+        features = features_of(inp.task, inp.config, self.kind)
         return None if features is None else with_estimate(features)
 
     def _planned(self, taken: set[int]) -> list[int]:

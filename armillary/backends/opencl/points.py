@@ -90,11 +90,11 @@ def _convolution(call: Call, data: TensorType, weight: TensorType, result: Tenso
     work = Product(n, (extents[0], extents[1], extents[2]), weight.static[1], taps, strides, dilation)  # type: ignore[arg-type]
     if attrs.groups != 1:
         return _depthwise(work)
-    found = [Point(p.choice, LAUNCH + p.cost) for p in _tiled(DIRECT, work)]
-    found = found or [Point(Choice(PLAIN.name), LAUNCH + plain_cost(work))]
+    points = [Point(p.choice, LAUNCH + p.cost) for p in _tiled(DIRECT, work)]
+    points = points or [Point(Choice(PLAIN.name), LAUNCH + plain_cost(work))]
     size = size_of(data, weight, result, attrs)
     for tile in gemm.best_tiles(size, MOST_TILES):
-        found.append(Point(Choice(PRODUCT.name, config_of(Tiling(tile))), in_multiply_adds(gemm.cost(size, tile))))
+        points.append(Point(Choice(PRODUCT.name, config_of(Tiling(tile))), in_multiply_adds(gemm.cost(size, tile))))
     if can_transform(call):
         limit = PassContext.current().get(MAX_TILE)
         for side in (tile for tile in TILES if tile <= limit):
@@ -102,8 +102,8 @@ def _convolution(call: Call, data: TensorType, weight: TensorType, result: Tenso
             extra = winograd_extra(product_)
             for point in _tiled(WINOGRAD, product_):
                 choice = Choice(WINOGRAD.name, (("tile", side), *point.choice.config))
-                found.append(Point(choice, extra + point.cost))
-    return sorted(found, key=lambda point: point.cost)
+                points.append(Point(choice, extra + point.cost))
+    return sorted(points, key=lambda point: point.cost)
 
 
 def _tiled(algorithm: Algorithm, work: Product) -> list[Point]:

@@ -142,11 +142,11 @@ public:
   }
 
 private:
-  void combine(const std::vector<const Tensor *> &given, const detail::Picture &to) {
+  void combine(const std::vector<const Tensor *> &sources, const detail::Picture &to) {
     detail::Tensors in;
     const size_t wide = detail::is_packed_yuv(to.format) || detail::has_half_planes(to.format) ? 2 : 1;
     const size_t high = detail::has_half_planes(to.format) ? 2 : 1;
-    for (const Tensor *plane : given) {
+    for (const Tensor *plane : sources) {
       if (plane == nullptr) continue;
       detail::expect_size("NEChannelCombine", plane, to.width / (in.empty() ? 1 : wide), to.height / (in.empty() ? 1 : high));
       in.push_back(const_cast<Tensor *>(plane));

@@ -258,10 +258,10 @@ private:
     void run() override {}
     template <class Out> void search(End *ends) {
       const T *first = reinterpret_cast<const T *>(this->input_->ptr_to_element(Coordinates(this->sides_.left, this->sides_.top)));
-      const auto found = this->counted(*first);
+      const auto extremes = this->counted(*first);
       for (size_t side = 0; side < 2; side++) {
-        T end = found[side];
-        for (size_t n = side; n < found.size(); n += 2) end = side == 0 ? std::min(end, found[n]) : std::max(end, found[n]);
+        T end = extremes[side];
+        for (size_t n = side; n < extremes.size(); n += 2) end = side == 0 ? std::min(end, extremes[n]) : std::max(end, extremes[n]);
         *static_cast<Out *>(ends[side].value) = Out(end);
         uint32_t count = 0;
         if (ends[side].places != nullptr) ends[side].places->clear();
@@ -375,11 +375,11 @@ public:
   }
   void run() override {
     VisionFunction::run();
-    std::vector<KeyPoint> found;
-    detail::points_of<float>(*kept_, [&](int x, int y, float strength) { found.push_back({x, y, strength, 1}); });
-    std::sort(found.begin(), found.end(), [](const KeyPoint &a, const KeyPoint &b) { return a.strength > b.strength; }); // ties as Arm's library
+    std::vector<KeyPoint> corners;
+    detail::points_of<float>(*kept_, [&](int x, int y, float strength) { corners.push_back({x, y, strength, 1}); });
+    std::sort(corners.begin(), corners.end(), [](const KeyPoint &a, const KeyPoint &b) { return a.strength > b.strength; }); // ties as Arm's library
     corners_->clear();
-    for (const KeyPoint &each : found) {
+    for (const KeyPoint &each : corners) {
       bool is_near = false;
       for (size_t n = 0; n < corners_->num_values() && !is_near; n++) {
         const float dx = float(each.x - corners_->at(n).x), dy = float(each.y - corners_->at(n).y);

@@ -63,28 +63,28 @@ public:
     for (size_t n = 0; n < count; n++, row += point_values) {
       const KeyPoint &a = old_->at(n), &b = estimates_->at(n);
       row[0] = float(a.x) * top_, row[1] = float(a.y) * top_, row[2] = float(b.x) * top_, row[3] = float(b.y) * top_;
-      row[found_at] = !uses_estimates_ || b.tracking_status == 1 ? 1.0f : 0.0f;
+      row[status_at] = !uses_estimates_ || b.tracking_status == 1 ? 1.0f : 0.0f;
     }
     VisionFunction::run();
     new_->clear();
     row = reinterpret_cast<float *>(points_->buffer());
     for (size_t n = 0; n < count; n++, row += point_values)
-      new_->push_back({nearest(row[2]), nearest(row[3]), 0.0f, row[found_at] != 0});
+      new_->push_back({nearest(row[2]), nearest(row[3]), 0.0f, row[status_at] != 0});
   }
 
 private:
   static constexpr unsigned int most_steps = 1000; // where only a distance ends the iterations
-  static constexpr size_t point_values = 5, found_at = 4; // of a point's row: where it was, where it is, whether it was found
+  static constexpr size_t point_values = 5, status_at = 4; // of a point's row: where it was, where it is, whether it was found
   struct Level {
     detail::Tensors images; // both, and the gradients of the first
     std::unique_ptr<Tensor> settings;
   };
   static int32_t nearest(float value) { return int32_t(std::copysign(std::floor(std::fabs(value) + 0.5f), value)); }
   static std::unique_ptr<Tensor> table(size_t width, size_t height, DataType type) {
-    std::unique_ptr<Tensor> made(new Tensor);
-    made->allocator()->init(TensorInfo(TensorShape(width, height), 1, type));
-    made->allocator()->allocate();
-    return made;
+    std::unique_ptr<Tensor> image(new Tensor);
+    image->allocator()->init(TensorInfo(TensorShape(width, height), 1, type));
+    image->allocator()->allocate();
+    return image;
   }
   void hold(size_t count) { // room for so many points
     const size_t rows = std::max<size_t>(count, 1);

@@ -136,14 +136,14 @@ static int find_network(const char *name, const arm_system_part **out, arm_error
 }
 
 static int make_module(const char *network, arm_module **out, arm_error *error) {
-  const arm_system_part *found;
+  const arm_system_part *part;
   writer w = {NULL, 0, 0, 0};
-  if (find_network(network, &found, error) != 0) return -1;
+  if (find_network(network, &part, error) != 0) return -1;
   int status = write_descriptor(&w, error);
   if (status == 0) status = arm_module_create(w.text, w.size, resolve, NULL, out, error->text, error->size);
   free(w.text);
-  if (status == 0 && found != NULL)
-    arm_module_set_network(*out, found->graph_json, found->params, (size_t)found->params_size);
+  if (status == 0 && part != NULL)
+    arm_module_set_network(*out, part->graph_json, part->params, (size_t)part->params_size);
   return status;
 }
 

@@ -59,8 +59,8 @@ def _points(tensor: Tensor) -> list[KeyPoint]:
     """The pixels that are not 0, row by row."""
     values, x, y = _valid(tensor)
     rows, columns = np.nonzero(values)
-    found = zip(columns.tolist(), rows.tolist(), values[rows, columns].tolist(), strict=True)
-    return [KeyPoint(x + column, y + row, strength) for column, row, strength in found]
+    corners = zip(columns.tolist(), rows.tolist(), values[rows, columns].tolist(), strict=True)
+    return [KeyPoint(x + column, y + row, strength) for column, row, strength in corners]
 
 
 class NEFastCorners(VisionFunction):
@@ -103,8 +103,8 @@ class NEFastCorners(VisionFunction):
     def run(self) -> None:
         """Find the corners."""
         super().run()
-        found = _points(self._result)
-        self._corners[:] = found if self._has_strengths else [KeyPoint(point.x, point.y, 1.0) for point in found]
+        corners = _points(self._result)
+        self._corners[:] = corners if self._has_strengths else [KeyPoint(point.x, point.y, 1.0) for point in corners]
 
 
 class NEHarrisCorners(VisionFunction):
@@ -165,8 +165,8 @@ class NEHarrisCorners(VisionFunction):
             if is_left[n]:
                 apart = (columns[n + 1 :] - columns[n]) ** 2 + (rows[n + 1 :] - rows[n]) ** 2
                 is_left[n + 1 :] &= apart >= bound
-        found = zip(*((v[is_left]).tolist() for v in (columns, rows, values[rows, columns])), strict=True)
-        self._corners[:] = [KeyPoint(x + column, y + row, strength) for column, row, strength in found]
+        corners = zip(*((v[is_left]).tolist() for v in (columns, rows, values[rows, columns])), strict=True)
+        self._corners[:] = [KeyPoint(x + column, y + row, strength) for column, row, strength in corners]
 
 
 def _follow(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:

@@ -105,17 +105,17 @@ class _Gradient(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the images and what lies beside the input."""
-        given = (output_x, output_y)
-        refuse(self.validate(input.info(), *(t.info() if t is not None else None for t in given)))
+        targets = (output_x, output_y)
+        refuse(self.validate(input.info(), *(t.info() if t is not None else None for t in targets)))
         outputs = []
-        for tensor in given:
+        for tensor in targets:
             last = tensor
             if last is None:
                 last = self._unused = Tensor()
                 last.allocator().init(TensorInfo(input.info().shape, 1, self.formula.outputs[0]))
             outputs.append(last)
         self._configure([input], outputs, border_mode, constant_border_value)
-        for tensor, last in zip(given, outputs, strict=True):
+        for tensor, last in zip(targets, outputs, strict=True):
             if tensor is None:
                 last.allocator().allocate()
 

@@ -263,7 +263,7 @@ def embedding_bag(call: AtenCall, weight: Expr, index: Expr, offsets: Expr, *res
     _, mode, _, factors, has_last, padding = rest
     known, total = call.value(offsets), shape_of(index)[0]
     count = shape_of(offsets)[0] - int(has_last)
-    made: Expr | None = None
+    bags: Expr | None = None
     if known is not None and not has_open([total]) and padding < 0:
         starts = [*np.asarray(known).tolist()[:count], total]
         size = starts[1] - starts[0] if count > 0 else 0
@@ -271,14 +271,14 @@ def embedding_bag(call: AtenCall, weight: Expr, index: Expr, offsets: Expr, *res
             rows = op("take", weight, reshape_to(index, (count, size)), axis=0)
             if factors is not None:
                 rows = op("multiply", rows, reshape_to(factors, (count, size, 1)))
-            made = op(("sum", "mean", "max")[mode], rows, axis=(1,))
-    if made is None:
+            bags = op(("sum", "mean", "max")[mode], rows, axis=(1,))
+    if bags is None:
         begins = op("strided_slice", offsets, begin=(0,), end=(count,)) if has_last else offsets
-        made = _bags(weight, index, begins, (mode, factors, padding))
+        bags = _bags(weight, index, begins, (mode, factors, padding))
     is_short = mode == 0 and padding < 0 and dtype_of(weight) in ("float32", "float16")
     counts = shape_of(offsets) if "forward_only" in call.name else (count,)
-    of_gradients = (0,) if is_short else (total,), counts, shape_of(made) if mode == 2 else (count,)
-    return [made, *(broadcast(scalar(0, dtype_of(index)), shape) for shape in of_gradients)]
+    of_gradients = (0,) if is_short else (total,), counts, shape_of(bags) if mode == 2 else (count,)
+    return [bags, *(broadcast(scalar(0, dtype_of(index)), shape) for shape in of_gradients)]
 
 
 def _bags(weight: Expr, index: Expr, starts: Expr, how: tuple[int, Expr | None, int]) -> Expr:

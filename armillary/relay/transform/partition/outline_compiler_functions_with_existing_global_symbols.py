@@ -58,5 +58,5 @@ def outline_compiler_functions_with_existing_global_symbols(module: IRModule, *,
 
 def is_for(function: object, compiler: str) -> bool:
     """Whether this is a function for a library of that name, or for any where it is ""."""
-    found = function.get_attr("Compiler") if isinstance(function, Function) else None
-    return found is not None and compiler in ("", str(found))
+    own = function.get_attr("Compiler") if isinstance(function, Function) else None
+    return own is not None and compiler in ("", str(own))

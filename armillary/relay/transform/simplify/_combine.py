@@ -112,8 +112,8 @@ def _joined_tail(
         if other is None:
             return None
         args.append(other)
-    made = Call(first.op, tuple(args), first.attrs, first.span)
-    return (tails, made) if any(a is joined for a in args) and _fits(made, joined) else None
+    call = Call(first.op, tuple(args), first.attrs, first.span)
+    return (tails, call) if any(a is joined for a in args) and _fits(call, joined) else None
 
 
 def same_readers(siblings: list[Call], readers: dict[int, list[Expr]]) -> list[Call] | None:
@@ -162,5 +162,5 @@ def computed(expr: Expr) -> list[Call]:
     return [e for e in calls if e.op.kind > Kind.BROADCAST and not has(e, Fact.REARRANGES)]
 
 
-def _fits(made: Call, joined: Call) -> bool:
-    return made.checked_type == joined.checked_type
+def _fits(call: Call, joined: Call) -> bool:
+    return call.checked_type == joined.checked_type

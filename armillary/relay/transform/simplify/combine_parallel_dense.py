@@ -105,8 +105,8 @@ def _batched_tail(siblings: list[Call], joined: Call, readers: dict[int, list[Ex
         if any(t is None or t != types[0] for t in types) or any(map(computed, column)):
             return None
         args.append(_stacked(column, 2))
-    made = Call(tails[0].op, tuple(args), tails[0].attrs, tails[0].span)
-    return (tails, made) if any(a is joined for a in args) and made.checked_type == joined.checked_type else None
+    call = Call(tails[0].op, tuple(args), tails[0].attrs, tails[0].span)
+    return (tails, call) if any(a is joined for a in args) and call.checked_type == joined.checked_type else None
 
 
 def _stacked(column: list[Expr], ndim: int) -> Expr:
