@@ -77,7 +77,9 @@ def _scaled(offset: float) -> Place:
         del read
 
         def along(at: Expr, number: int) -> Expr:
-            return T.sub(T.mul(T.add(f32(at), f32(0.5)), options[number]), f32(offset))
+            middle = T.add(f32(at), f32(0.5))
+            # rounded once, as the library's compiler has it: rounded twice, a place at the edge of a pixel is beyond it
+            return T.call("fma", middle, options[number], f32(-offset)) if offset else T.mul(middle, options[number])
 
         return along(x, _FIRST), along(y, _FIRST + 1)
 
