@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from emulators import need
 from harness import compiled
 
 import armillary
 from armillary import te
-from armillary.base.config import setting
 from armillary.tir.lower import lower_function
 from armillary.transform import PassContext
 
@@ -59,9 +58,7 @@ def test_only_functions_without_vectors_are_left_to_llvm() -> None:
 
 @pytest.mark.parametrize("length", [128, 512])
 def test_any_length_of_vector_gives_the_same(length: int, tmp_path: Path) -> None:
-    if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
-        assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
-        pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
+    need("aarch64-linux-gnu-gcc", "qemu-aarch64-static")
     s, args = schedule(lambda x, y: te.if_then_else(x > y, x * y, x - y * 2.0))
     module = compiled([lower_function(te.lower_schedule(s, args))], SVE)
     (tmp_path / "main.c").write_text(MAIN)

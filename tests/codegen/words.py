@@ -6,7 +6,6 @@ what it gives on AArch64; a product of two matrices by such words.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from emulators import need
 from harness import compiled
 
 from armillary import te
-from armillary.base.config import setting
 from armillary.base.dtype import DType
 from armillary.tir import build as B
 from armillary.tir import expr as E
@@ -76,9 +74,7 @@ class Words:
 
     def emulated(self, x: str, y: str, cpu: str, arrays: list[Any], folder: Path) -> Any:  # Any: numpy arrays
         """Both sums that the program of 16 lanes gives on an AArch64 processor, under qemu."""
-        if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
-            assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
-            pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
+        need("aarch64-linux-gnu-gcc", "qemu-aarch64-static")
         module = compiled([self.program(x, y, 16)], ARM + cpu)
         (folder / "main.c").write_text(MAIN)
         (folder / "k.o").write_bytes(module.objects[0])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulators import qemu_aarch64
+from emulators import need, qemu_aarch64
 
 from armillary import compute
 from armillary.compute import BorderMode, Format, Image, TensorInfo
@@ -77,8 +76,7 @@ int main(int, char **arguments)
 def commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """The program with the static and with the shared library, as this machine runs it."""
     target, compiler, emulator = MACHINES[request.param]
-    if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     folder = tmp_path_factory.mktemp("ahead")
     names = ["NEConvolution3x3", compute.NEConvolution5x5, "NEGaussian3x3"]
     out = compute.build(names, target=target, out=folder / "out")

@@ -5,13 +5,13 @@ Each call of the program converts a picture, takes a channel out of it, or puts 
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 import numpy as np
 import pytest
+from emulators import need
 from opencl_device import needs_opencl
 from test_ahead import MACHINES
 
@@ -118,8 +118,7 @@ def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The program, as this machine runs it."""
     is_device = request.param == "OpenCL"
     target, compiler, emulator = MACHINES["x86_64" if is_device else request.param]
-    if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     folder = tmp_path_factory.mktemp(f"colours-{request.param}")
     out = compute.build(NAMES, target=target, out=folder / "out", options=BuildOptions(opencl=is_device))
     (folder / "p.cpp").write_text(_on_device(PROGRAM) if is_device else PROGRAM)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from emulators import need
 from test_ahead_layers import FLAGS, MACHINES
 
 from armillary import compute
@@ -129,8 +129,7 @@ def write_weights(folder: Path) -> None:
 @pytest.mark.parametrize("arch", MACHINES)
 def test_a_graph_prints_what_python_prints(arch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compiler, emulator = MACHINES[arch]
-    if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     write_weights(tmp_path)
     graph = network(tmp_path, "doubled")
     out = compute.build(graph, BuildOptions(arch=arch).target(), tmp_path / "out")

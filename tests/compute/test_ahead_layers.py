@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulators import qemu_aarch64
+from emulators import need, qemu_aarch64
 
 from armillary import compute
 from armillary.cli.main import main
@@ -159,8 +158,7 @@ int main(int, char **arguments)
 def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[str]]:
     """The folder that `armc compute build` wrote for a machine, its compiler and its emulator."""
     compiler, emulator = MACHINES[request.param]
-    if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     out = tmp_path_factory.mktemp("layers") / "out"
     words = [f"arch={request.param}", "os=linux", "set_soname=0"]
     names = [f"NE{name}" for name in ("ConvolutionLayer", "DirectConvolutionLayer", "PoolingLayer", "ActivationLayer")]

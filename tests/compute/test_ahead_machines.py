@@ -6,13 +6,12 @@ The freestanding program has no C library: it takes pixels from a formula, runs 
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulators import qemu_aarch64
+from emulators import need, qemu_aarch64
 
 from armillary import compute
 from armillary.cli.main import main
@@ -113,8 +112,7 @@ def _by_python(pixels: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", MACHINES)
 def test_kernels_need_no_library(name: str, tmp_path: Path) -> None:
     words, compiler, emulator = MACHINES[name]
-    if not all(map(shutil.which, (compiler[0], emulator[0]))):
-        pytest.skip(f"{compiler[0]} or {emulator[0]} is not installed")
+    need(compiler[0], *emulator[:1])
     out = tmp_path / "out"
     assert main(["compute", "build", *words, "NEGaussian3x3", "-o", str(out)]) == 0
     (tmp_path / "p.cpp").write_text(FREESTANDING)
@@ -155,8 +153,7 @@ int main()
 def test_classes_for_bare_metal_use_no_threads(tmp_path: Path) -> None:
     """The library of `aarch64-none-elf` in a program of Linux, whose C++ library stands for a board's."""
     compiler, emulator = "aarch64-linux-gnu-g++", qemu_aarch64()
-    if not all(map(shutil.which, (compiler, emulator[0]))):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     out, words = tmp_path / "out", ["arch=arm64-v8a", "os=bare_metal", "cppthreads=0"]
     assert main(["compute", "build", *words, "NEGaussian3x3", "-o", str(out)]) == 0
     assert not list(out.glob("*.so*"))

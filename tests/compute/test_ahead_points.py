@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from emulators import need
 from test_ahead import MACHINES
 
 from armillary import compute
@@ -79,8 +79,7 @@ int main(int, char **arguments)
 def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The program, as this machine runs it."""
     target, compiler, emulator = MACHINES[request.param]
-    if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     folder = tmp_path_factory.mktemp("points")
     out = compute.build(NAMES, target=target, out=folder / "out")
     (folder / "p.cpp").write_text(PROGRAM)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from emulators import need
 from test_ahead import MACHINES
 
 from armillary import compute
@@ -68,8 +68,7 @@ int main(int, char **arguments)
 def _built(machine: str, names: list[str], text: str, folder: Path) -> list[str]:
     """A program with functions, as this machine runs it."""
     target, compiler, emulator = MACHINES[machine]
-    if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     out = compute.build(names, target=target, out=folder / "out")
     (folder / "p.cpp").write_text(text)
     flags = ["-std=c++11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{out}"]

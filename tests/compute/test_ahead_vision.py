@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from emulators import need
 from test_ahead import MACHINES
 
 from armillary import compute
@@ -179,8 +179,7 @@ def _program() -> str:
 def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The program, as this machine runs it."""
     target, compiler, emulator = MACHINES[request.param]
-    if shutil.which(compiler) is None or (emulator and shutil.which(emulator[0]) is None):
-        pytest.skip(f"{compiler} or its emulator is not installed")
+    need(compiler, *emulator[:1])
     folder = tmp_path_factory.mktemp("vision")
     out = compute.build(dict.fromkeys(name for name, _, _ in CASES), target=target, out=folder / "out")
     (folder / "p.cpp").write_text(_program())

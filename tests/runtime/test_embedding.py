@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulators import qemu_aarch64
+from emulators import need, qemu_aarch64
 
 import armillary
-from armillary.base.config import setting
 from armillary.cli.main import main
 from armillary.contrib.cc import get_cc
 from armillary.runtime import __main__ as folders
@@ -25,13 +23,6 @@ from .test_armrun import X
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "cpp"
 STRICT = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
-
-
-def need(*programs: str) -> None:
-    missing = [name for name in programs if shutil.which(name) is None]
-    if missing:
-        assert not setting("CI"), f"CI lacks {missing}"
-        pytest.skip(f"needs {', '.join(missing)}")
 
 
 def run(*command: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulators import qemu_aarch64, qemu_arm
+from emulators import need, qemu_aarch64, qemu_arm
 
 import armillary
 from armillary import relay, te
@@ -22,7 +22,7 @@ from armillary.runtime import __main__ as folders
 from armillary.runtime import system_lib
 from armillary.runtime.build_native import INCLUDE_DIR, build_libraries
 
-from .test_embedding import need, run
+from .test_embedding import run
 
 X = np.linspace(-2, 2, 12, dtype="float32").reshape(3, 4)
 PROGRAM = """#include <stdio.h>
