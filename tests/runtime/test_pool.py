@@ -82,14 +82,17 @@ def test_reconfiguring_changes_the_number_of_threads(kernel: int) -> None:
     native().arm_pool_destroy(pool)
 
 
+def program_with_a_pool(folder: Path, name: str, *flags: str) -> Path:
+    native_sources, program = Path(build_native.__file__).parent / "native", folder / name
+    sources = [Path(__file__).parent / f"{name}.c", *(native_sources / n for n in ("arm_pool.c", "arm_util.c"))]
+    places = [f"-I{native_sources}", f"-I{build_native.INCLUDE_DIR}"]
+    subprocess.run([*get_cc(), "-O2", *flags, *places, "-pthread", "-o", program, *sources], check=True)
+    return program
+
+
 @pytest.fixture(scope="module", params=["", "-fsanitize=thread"])
 def stress(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("stress") / "pool_stress"
-    native_sources = Path(build_native.__file__).parent / "native"
-    sources = [Path(__file__).parent / "pool_stress.c", *(native_sources / n for n in ("arm_pool.c", "arm_util.c"))]
-    flags = ["-O2", "-g", *request.param.split(), f"-I{native_sources}", f"-I{build_native.INCLUDE_DIR}", "-pthread"]
-    subprocess.run([*get_cc(), *flags, "-o", program, *sources], check=True)
-    return program
+    return program_with_a_pool(tmp_path_factory.mktemp("stress"), "pool_stress", "-g", *request.param.split())
 
 
 @pytest.mark.parametrize(
@@ -113,9 +116,12 @@ def test_jobs_of_several_callers_are_done_once_without_a_race(
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no worker beside the caller's")
 def test_a_worker_gives_up_a_cpu_that_another_librarys_thread_spins_on(tmp_path: Path) -> None:
-    native_sources, program = Path(build_native.__file__).parent / "native", tmp_path / "pool_crowd"
-    sources = [Path(__file__).parent / "pool_crowd.c", *(native_sources / n for n in ("arm_pool.c", "arm_util.c"))]
-    flags = ["-O2", "-Dsched_yield=counted_yield", f"-I{native_sources}", f"-I{build_native.INCLUDE_DIR}", "-pthread"]
-    subprocess.run([*get_cc(), *flags, "-o", program, *sources], check=True)
+    program = program_with_a_pool(tmp_path, "pool_crowd", "-Dsched_yield=counted_yield")
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
     assert int(done.stdout) >= 3
+
+
+def test_a_loop_leaves_graphs_of_other_threads_their_cpus(tmp_path: Path) -> None:
+    program = program_with_a_pool(tmp_path, "pool_callers")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "3 2 1 3\n"

@@ -542,7 +542,9 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
   const arm_variant *v = &g->variants[g->active];
   if (begin < v->begin) begin = v->begin;
   arm_clock *noting = seconds != NULL || trace != NULL ? &clock : NULL;
+  arm_pool_enter(g->pool);
   if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, noting, error);
+  arm_pool_leave(g->pool);
   if (clock.is_watched) (void)arm_device_watch(device, 0, error);
   status = arm_graph_end_run(g, status, error);
   if (status == 0 && end >= v->end) status = copy_heads(g, error);

@@ -16,6 +16,8 @@
  * Threads of another library may spin on a worker's CPU. The kernel then takes it from the worker for some milliseconds,
  * and where that happens within a window the caller waits as long. A worker that has lost its CPU gives it up by itself
  * from then on, between two jobs and well before its time slice ends: while it is away, others do its share.
+ *
+ * Calls that run side by side each have a thread of their own, which computes too: a job leaves those their CPUs.
  */
 #define _GNU_SOURCE
 #include "arm_internal.h"
@@ -78,6 +80,7 @@ struct arm_pool {
   _Alignas(CACHE_LINE) _Atomic int64_t failure; /* the first: its loop, and below that 32 bits of code; 0: none */
   _Alignas(CACHE_LINE) _Atomic int busy;
   _Atomic int threads;
+  _Atomic int callers; /* threads that are running a graph; others open a job now and then */
   uint64_t generation; /* of the last job */
   int bind, started;
   worker *workers;
@@ -376,12 +379,30 @@ static void join(arm_pool *pool, int count) {
   }
 }
 
+static _Thread_local int graphs; /* that this thread is in: one may run another */
+
+void arm_pool_enter(arm_pool *pool) {
+  if (pool != NULL && graphs++ == 0) atomic_fetch_add_explicit(&pool->callers, 1, memory_order_relaxed);
+}
+
+void arm_pool_leave(arm_pool *pool) {
+  if (pool != NULL && --graphs == 0) atomic_fetch_sub_explicit(&pool->callers, 1, memory_order_relaxed);
+}
+
+/* How many of so many threads' CPUs belong to calls of other threads. */
+static int others(const arm_pool *pool, int threads) {
+  int callers = atomic_load_explicit(&pool->callers, memory_order_relaxed) - (graphs > 0);
+  int spare = atomic_load_explicit(&pool->threads, memory_order_relaxed) - threads; /* that this loop has no use for */
+  return callers > spare ? callers - spare : 0;
+}
+
 int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed) {
   int threads = pool == NULL ? 1 : atomic_load_explicit(&pool->threads, memory_order_relaxed);
   int64_t extent = 0, window;
   for (int k = 0; k < count; k++) extent += loops[k].extent;
   if (threads > max_threads) threads = max_threads;
   if (threads > extent) threads = (int)extent;
+  if (threads > 1) threads -= others(pool, threads);
   if (threads <= 1) return run_inline(loops, count, failed);
   if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) return run_inline(loops, count, failed);
   int limit = atomic_load(&pool->threads); /* may have been configured down meanwhile */
@@ -427,6 +448,7 @@ static void after_fork_child(void) {
     atomic_store(&pool->job.open, 0);
     atomic_store(&pool->sleepers, 0);
     atomic_store(&pool->busy, 0);
+    atomic_store(&pool->callers, graphs > 0);
     atomic_store(&pool->stop, 0);
     pool->started = 0;
     pthread_mutex_init(&pool->lock, NULL);
