@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from armillary.errors import Span, UnsupportedError
+from armillary.frontend.control import branch, repeat
 from armillary.frontend.folding.fold import Folder
-from armillary.frontend.values import Value, is_tensor, op, reshape_to, scalar, shape_of, type_of
-from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
+from armillary.frontend.values import Value, is_tensor, op, scalar, shape_of, type_of
+from armillary.relay.expr import Constant, Expr, Function, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import scalar_type
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
-
-_FOREVER = np.array(np.iinfo(np.int64).max)
 
 
 class Walk(Protocol):
@@ -41,38 +40,24 @@ def cond(walk: Walk, node: Node, arguments: list[Value]) -> Value:
     value = walk.folder.value(condition) if is_tensor(condition) else condition
     if value is not None:
         return walk.run(yes if bool(np.all(value)) else no, operands)
-    results = [walk.run(branch, operands) for branch in (yes, no)]
-    types = [[type_of(_as_tensor(v)) for v in row] for row in results]
-    if types[0] != types[1]:
-        raise UnsupportedError(f"cond: the branches give {types[0]} and {types[1]}")
-    first, second = (Tuple(tuple(_as_tensor(v) for v in row)) for row in results)
-    made = If(_scalar(condition), first, second, walk.span(node))
-    return [TupleGetItem(made, k) for k in range(len(types[0]))]
+    first, second = ([_as_tensor(v) for v in walk.run(graph, operands)] for graph in (yes, no))
+    return branch(_as_tensor(condition), first, second, walk.span(node), "cond")
 
 
 def while_loop(walk: Walk, node: Node, arguments: list[Value]) -> Value:
     """torch.while_loop: the condition is computed before the loop and at the end of each iteration."""
     test, body, carried, extra = arguments
     first = [_as_tensor(v) for v in carried]
-    states = _variables(walk, "state", first)
     outer = _variables(walk, "outer", extra)
-    number, flag = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
-    results = _settled(walk, node, walk.run(body, [*states, *outer]))
-    again = _scalar(walk.run(test, [*results, *outer])[0])
-    for before, after in zip(states, results, strict=True):
-        if type_of(before) != type_of(after):
-            raise UnsupportedError(f"while_loop: a carried value changes from {type_of(before)} to {type_of(after)}")
-    begins = _scalar(walk.run(test, [*first, *extra])[0])
-    made = Loop(
-        Function((number, flag, *states, *(v for v in outer if isinstance(v, Var))), Tuple((again, *results))),
-        Constant(_FOREVER),
-        begins,
-        (*first, *_passed(extra, outer)),
-        len(states),
-        -1,
-        walk.span(node),
-    )
-    return [TupleGetItem(made, k) for k in range(len(states))]
+
+    def step(_number: Var, states: list[Var]) -> tuple[Expr, list[Expr]]:
+        walk.folder.stand_ins |= {id(v): (v, value) for v, value in zip(states, first, strict=True)}
+        results = _settled(walk, node, walk.run(body, [*states, *outer]))
+        return _as_tensor(walk.run(test, [*results, *outer])[0]), results
+
+    begins = _as_tensor(walk.run(test, [*first, *extra])[0])
+    fixed = [(v, value) for v, value in zip(outer, extra, strict=True) if isinstance(v, Var)]
+    return repeat(first, step, begins, walk.span(node), "while_loop", fixed=fixed)
 
 
 def scan(walk: Walk, node: Node, arguments: list[Value]) -> Value:
@@ -127,12 +112,6 @@ def _as_tensor(value: Value) -> Expr:
     if is_tensor(value):
         return value
     return scalar(value, "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32")
-
-
-def _scalar(value: Value) -> Expr:
-    """A condition without dimensions."""
-    tensor = _as_tensor(value)
-    return reshape_to(tensor, ()) if shape_of(tensor) else tensor
 
 
 HIGHER_ORDER: dict[str, Callable[[Walk, Node, list[Value]], Value]] = {

@@ -19,6 +19,7 @@ from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.budgets import ITERATIONS
 from armillary.errors import ArmillaryError, ModelError, Span, UnsupportedError
+from armillary.frontend.control import branch, repeat, without_axes
 from armillary.frontend.folding.fold import Folder
 from armillary.frontend.pytorch.exported import module_of, number, parameter
 from armillary.frontend.pytorch.fx_graph import FxWalk, unpacked
@@ -27,8 +28,8 @@ from armillary.frontend.pytorch.table import AtenCall, aten_rule
 from armillary.frontend.pytorch.tensors import array_of
 from armillary.frontend.values import Value, is_tensor, op, reshape_to, scalar, shape_of, type_of
 from armillary.ir import IRModule
-from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
-from armillary.relay.types import scalar_type, tensor_type
+from armillary.relay.expr import Constant, Expr, Var
+from armillary.relay.types import tensor_type
 
 if TYPE_CHECKING:
     from torch import Graph
@@ -44,7 +45,6 @@ _VIEWS = frozenset(
         *("diagonal", "unfold", "movedim", "view_as", "reshape_as", "to"),
     )
 )
-_FOREVER = np.array(np.iinfo(np.int64).max)
 Convert = Callable[[list[Value], list[Value]], Expr]
 
 
@@ -351,22 +351,17 @@ def _if(walk: ScriptWalk, node: Node) -> None:
         walk.results(node, values[0] if len(values) == 1 else values)
         return
     around, walk.fixed = walk.fixed, set(walk.values)
-    rows = [[walk.value(v) for v in walk.block(branch)] for branch in (yes, no)]
+    rows = [[walk.value(v) for v in walk.block(block)] for block in (yes, no)]
     walk.fixed = around
     if not all(is_tensor(v) for row in rows for v in row):
         rows = [[v if is_tensor(v) else number(v) for v in row] for row in rows]
-    first, second = (Tuple(tuple(row)) for row in rows)
-    types = [[type_of(v) for v in row] for row in rows]
-    if types[0] != types[1]:
-        raise UnsupportedError(f"the branches of an if give {types[0]} and {types[1]}")
-    made = If(_flag(condition), first, second, walk.span(node))
-    parts: list[Value] = [TupleGetItem(made, k) for k in range(len(rows[0]))]
+    first, second = rows
+    parts: list[Value] = [*branch(_flag(condition), first, second, walk.span(node), "an if")]
     walk.results(node, parts[0] if len(parts) == 1 else parts)
 
 
 def _flag(value: Value) -> Expr:
-    tensor = value if is_tensor(value) else scalar(value, "bool")
-    return reshape_to(tensor, ()) if shape_of(tensor) else tensor
+    return without_axes(value if is_tensor(value) else scalar(value, "bool"))
 
 
 def _loop(walk: ScriptWalk, node: Node) -> None:
@@ -402,29 +397,20 @@ def _running(walk: ScriptWalk, node: Node, control: tuple[Value, Value, int], ca
     limit, going, done = control
     (body,) = node.blocks()
     first = [walk.settled(v if is_tensor(v) else number(v), node) for v in carried]
-    states = [Var(f"state{k}", type_of(v)) for k, v in enumerate(first)]
-    index, flag = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
-    around, walk.fixed = walk.fixed, set(walk.values)
-    place = op("add", index, scalar(done, "int64"))
-    for formal, value in zip(body.inputs(), [place, *states], strict=True):
-        walk.values[formal.debugName()] = walk.settled(value, node)
-    again, *later = (walk.value(v) for v in walk.block(body))
-    walk.fixed = around
-    later = [walk.settled(v if is_tensor(v) else number(v), node) for v in later]
-    types = [type_of(v) for v in later]
-    if types != [type_of(v) for v in first]:
-        raise UnsupportedError(f"a loop changes the types of its values from {[type_of(v) for v in first]} to {types}")
-    most = Constant(_FOREVER) if not is_tensor(limit) and limit - done > 1 << 40 else _limit(limit, done)
-    made = Loop(
-        Function((index, flag, *states), Tuple((walk.settled(_flag(again), node), *later))),
-        most,
-        _flag(going),
-        tuple(first),
-        len(states),
-        -1,
-        walk.span(node),
-    )
-    return [TupleGetItem(made, k) for k in range(len(states))]
+
+    def step(index: Var, states: list[Var]) -> tuple[Expr, list[Expr]]:
+        around, walk.fixed = walk.fixed, set(walk.values)
+        place = op("add", index, scalar(done, "int64"))
+        for formal, value in zip(body.inputs(), [place, *states], strict=True):
+            walk.values[formal.debugName()] = walk.settled(value, node)
+        again, *later = (walk.value(v) for v in walk.block(body))
+        walk.fixed = around
+        later = [walk.settled(v if is_tensor(v) else number(v), node) for v in later]
+        return walk.settled(_flag(again), node), later
+
+    is_endless = not is_tensor(limit) and limit - done > 1 << 40
+    most = None if is_endless else _limit(limit, done)
+    return repeat(first, step, _flag(going), walk.span(node), "a loop", most)
 
 
 def _limit(limit: Value, done: int) -> Expr:

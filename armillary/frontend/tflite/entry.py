@@ -3,7 +3,8 @@
 In: a `.tflite` file (its path, its bytes, or a `Model` of the tflite package), shapes and dtypes of inputs. Out: the
 module and its parameters, named as the file names tensors. Invariant: data is channels last, as in the file. Operators
 on affine integers are computed as the interpreter's reference kernels compute them, bit for bit; where only weights
-are integers they become real numbers. States of recurrent layers begin at zero in each run. The file: schema.py.
+are integers they become real numbers. States of recurrent layers begin at zero in each run. A graph that control flow
+names is imported where it is called, with the values that it is called with. The file: schema.py.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.files import MOST_MODEL_BYTES, read_regular
+from armillary.budgets import EXPANDED_NODES
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend.folding.fold import Folder
-from armillary.frontend.tflite.node import INTEGER_RULES, TFLITE_RULES, TfliteNode, TfliteRule, real
+from armillary.frontend.tflite.node import INTEGER_RULES, SUB_GRAPHS, TFLITE_RULES, TfliteNode, TfliteRule, real
+from armillary.frontend.tflite.row_writes import with_row_writes
 from armillary.frontend.tflite.schema import Graph, Model, Operator, Tensor, read_model
 from armillary.frontend.values import dtype_of, op
 from armillary.ir import IRModule
-from armillary.relay.expr import Expr, Function, Tuple, Var, const, var
+from armillary.relay.expr import Constant, Expr, Function, Tuple, Var, const, var
 
-_BETWEEN = ("QUANTIZE", "DEQUANTIZE")  # they have rules for every kind of tensor
+_BETWEEN = ("QUANTIZE", "DEQUANTIZE", *SUB_GRAPHS)  # they have rules for every kind of tensor
 Converters = Mapping[str, Callable[[TfliteNode], Expr | list[Expr]]]
 
 
@@ -74,30 +77,71 @@ class _Importer:
         self.model, self.graph, self.shape, self.dtype = model, model.graphs[0], shape, dtype
         self.converters = converters
         self.folder = Folder()
-        self.values: dict[int, Expr] = {}
+        self.values: dict[int, Expr] = {}  # of the graph that is being imported
+        self.constants: dict[tuple[int, int], Expr] = {}  # by graph and tensor
         self.params: dict[str, Array] = {}
         self.variables: list[Var] = []
+        self.calls = [0]  # the graphs that are being imported, the innermost last
+        self.walked = 0
 
     def run(self) -> tuple[IRModule, dict[str, Array]]:
-        self.check(self.graph)
+        self.check()
         inputs = [self.input(number) for number in self.graph.inputs]
-        for operator in self.graph.operators:
-            self.call(operator)
-        outputs = [self.expr(number) for number in self.graph.outputs]
+        outputs = self.results()
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         module = IRModule.from_expr(Function((*inputs, *self.variables), body))
         return module, self.params
 
+    def results(self) -> list[Expr]:
+        """The outputs of the graph in work, whose inputs are there."""
+        operators = with_row_writes(self.graph)
+        count = len(operators)
+        self.walked += count
+        EXPANDED_NODES.check(self.walked, "graphs of control flow", Span(self.model.file), free=count)
+        for operator in operators:
+            self.call(operator)
+        return [self.expr(number) for number in self.graph.outputs]
+
+    def graph_at(self, number: int) -> Graph:
+        """A graph of the file."""
+        if not 0 <= number < len(self.model.graphs):
+            raise self.wrong(f"graph {number} is called, and the file has {len(self.model.graphs)}")
+        return self.model.graphs[number]
+
+    def body(self, number: int, inputs: Sequence[Expr]) -> list[Expr]:
+        """What a graph gives for these inputs."""
+        graph = self.graph_at(number)
+        if number in self.calls:
+            raise self.wrong(f"graph {number} calls itself")
+        if len(inputs) != len(graph.inputs):
+            raise self.wrong(f"graph {number} has {len(graph.inputs)} inputs and is called with {len(inputs)}")
+        around = self.graph, self.values
+        self.graph, self.values = graph, dict(zip(graph.inputs, inputs, strict=True))
+        self.calls.append(number)
+        try:
+            return self.results()
+        finally:
+            self.calls.pop()
+            self.graph, self.values = around
+
     def wrong(self, what: str, hint: str = "") -> ModelError:
         return ModelError(what, span=Span(self.model.file), hint=hint)
 
-    def check(self, graph: Graph) -> None:
+    def check(self) -> None:
         """Name all that cannot be imported."""
         known = self.converters.keys() | TFLITE_RULES.keys() | INTEGER_RULES.keys()
-        unknown = sorted({operator.name for operator in graph.operators} - known)
+        graph, pending, reached = self.graph, [0], set[int]()
+        unknown: set[str] = set()
+        while pending:
+            number = pending.pop()
+            if number not in reached:
+                reached.add(number)
+                operators = self.graph_at(number).operators
+                unknown |= {operator.name for operator in operators} - known
+                pending += [n for operator in operators for n in _called(operator)]
         if unknown:
             hint = "from_tflite(..., op_converter={name: function}) adds rules"
-            raise UnsupportedError(f"operators of TFLite that are not known: {', '.join(unknown)}", hint=hint)
+            raise UnsupportedError(f"operators of TFLite that are not known: {', '.join(sorted(unknown))}", hint=hint)
         names = [graph.tensors[number].name for number in graph.inputs]
         others = sorted(set(self.shape) - set(names))
         if others:
@@ -118,12 +162,18 @@ class _Importer:
     def unique(self, name: str, number: int) -> str:
         taken = {v.name_hint for v in self.variables}
         taken |= {v.name_hint for v in self.values.values() if isinstance(v, Var)}
-        return f"{name}_{number}" if name in taken or not name else name
+        result = name or f"tensor_{number}"
+        while result in taken:
+            result = f"{result}_{number}"
+        return result
 
     def expr(self, number: int) -> Expr:
         """The value of a tensor: computed, or stored in the file."""
         if number not in self.values:
-            self.values[number] = self.stored(number)
+            place = (self.calls[-1], number)
+            if place not in self.constants:
+                self.constants[place] = self.stored(number)
+            self.values[number] = self.constants[place]
         return self.values[number]
 
     def stored(self, number: int) -> Expr:
@@ -150,7 +200,12 @@ class _Importer:
         name = writes[0].name if writes else operator.name
         span = Span(name)
         inputs = [self.expr(number) if number >= 0 else None for number in operator.inputs]
-        rule, is_real = self.rule(operator.name, name, reads, writes)
+        computed = [
+            tensor
+            for x, tensor in zip(inputs, reads, strict=True)
+            if tensor is not None and tensor.is_quantised and not self.is_stored(x)
+        ]
+        rule, is_real = self.rule(operator.name, name, computed, writes)
         if is_real:
             inputs = [
                 self.folder.settle(real(x, tensor), span)
@@ -160,7 +215,7 @@ class _Importer:
             ]
         between = [tensors[number] for number in operator.intermediates if number >= 0]
         options, custom = operator.options, operator.custom
-        node = TfliteNode(operator.name, name, inputs, reads, writes, between, options, custom, self.folder, span)
+        node = TfliteNode(operator.name, name, inputs, reads, writes, between, options, custom, self.folder, span, self)
         try:
             results = rule(node)
         except (IndexError, ValueError, ArithmeticError) as error:
@@ -170,11 +225,17 @@ class _Importer:
         for number, value in zip(operator.outputs, values, strict=False):
             self.values[number] = self.typed(self.folder.settle(value, span), tensors[number])
 
-    def rule(self, name: str, place: str, reads: list[Tensor | None], writes: list[Tensor]) -> tuple[TfliteRule, bool]:
-        """The rule of an operator, and whether it wants stored integers as real numbers."""
+    def is_stored(self, x: Expr | None) -> bool:
+        """Whether a value is one of the file's, passed to a graph or read in it."""
+        return isinstance(x, Constant) or id(x) in self.folder.weights
+
+    def rule(self, name: str, place: str, computed: list[Tensor], writes: list[Tensor]) -> tuple[TfliteRule, bool]:
+        """The rule of an operator, and whether it wants stored integers as real numbers.
+
+        `computed`: the affine integers that it reads and that the file does not hold.
+        """
         if name in self.converters:
             return self.converters[name], False
-        computed = [t for t in reads if t is not None and not t.is_constant and t.is_quantised]
         is_integer = any(t.is_quantised for t in writes) or bool(computed)
         if name in _BETWEEN or not is_integer:
             return TFLITE_RULES[name], name not in _BETWEEN
@@ -193,3 +254,9 @@ class _Importer:
             message = f"{tensor.name!r} is computed as {dtype_of(value)}, the file says {tensor.dtype}"
             raise UnsupportedError(message, span=Span(tensor.name))
         return value
+
+
+def _called(operator: Operator) -> list[int]:
+    """The graphs that an operator names."""
+    fields = SUB_GRAPHS.get(operator.name, ())
+    return [0 if operator.options is None else operator.options.whole(field) for field in fields]

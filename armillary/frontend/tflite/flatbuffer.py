@@ -120,3 +120,46 @@ class Table:
         begin = self.flat.place(at)
         count = len(self._vector(field, _OFFSET)) // _OFFSET
         return [Table(self.flat, self.flat.place(begin + _OFFSET * (k + 1))) for k in range(count)]
+
+
+_WIDTHS = {
+    1: "bhiq",
+    2: "BHIQ",
+    3: "?efd",
+    26: "BHIQ",
+}  # letters of `struct` by type and width: int, unsigned, float, bool
+_INDIRECT, _MAP = {6: 1, 7: 2, 8: 3}, 9
+
+
+def flexible_numbers(flat: Flat) -> dict[str, float]:
+    """The numbers of a FlexBuffers map by name: the options of operators of somebody's own.
+
+    The last byte of such bytes is the width of the root, the one before its type; offsets count backwards.
+    """
+    end = len(flat.data)
+    width, packed = int(flat.number("B", end - 1)), int(flat.number("B", end - 2))
+    if packed >> 2 != _MAP or width not in (1, 2, 4, 8):
+        raise ModelError(f"options of type {packed >> 2} of FlexBuffers, wanted a map", span=Span(flat.name))
+    root = end - 2 - width
+    at, size = root - _unsigned(flat, root, width), 1 << (packed & 3)
+    count = _unsigned(flat, at - size, size)
+    keys, key_size = at - 3 * size - _unsigned(flat, at - 3 * size, size), _unsigned(flat, at - 2 * size, size)
+    flat.bytes_at(at, count * (size + 1))
+    result = {}
+    for k in range(count):
+        place = keys + k * key_size
+        begin = place - _unsigned(flat, place, key_size)
+        name = bytes(flat.bytes_at(begin, end - begin)).partition(b"\0")[0].decode("utf-8", "replace")
+        kind, item = int(flat.number("B", at + count * size + k)), at + k * size
+        form, scale = kind >> 2, size
+        if form in _INDIRECT:
+            item, form, scale = item - _unsigned(flat, item, size), _INDIRECT[form], 1 << (kind & 3)
+        if form in _WIDTHS:
+            result[name] = float(flat.number(_WIDTHS[form][scale.bit_length() - 1], item))
+    return result
+
+
+def _unsigned(flat: Flat, at: int, width: int) -> int:
+    if width not in (1, 2, 4, 8):
+        raise ModelError(f"a number of {width} bytes in FlexBuffers", span=Span(flat.name))
+    return int(flat.number("BHIQ"[width.bit_length() - 1], at))

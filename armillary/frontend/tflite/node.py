@@ -9,7 +9,7 @@ returns one expression or a list of them; `@in_integers` rules take operators wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -18,13 +18,24 @@ from armillary.base.record import record
 from armillary.errors import Span, UnsupportedError
 from armillary.frontend.folding.fold import Folder
 from armillary.frontend.tflite.flatbuffer import Table
-from armillary.frontend.tflite.schema import Tensor
+from armillary.frontend.tflite.schema import Graph, Tensor
 from armillary.frontend.values import dtype_of, op, scalar, shape_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.lazy_registry import LazyRegistry
 
 ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
 PADDINGS = ("SAME", "VALID")
+SUB_GRAPHS = {"WHILE": (0, 1), "IF": (0, 1), "CALL": (0,)}  # fields of options that number graphs of the file
+
+
+class Walk(Protocol):
+    """What control flow needs of the import in progress."""
+
+    def graph_at(self, number: int) -> Graph:
+        """A graph of the file."""
+
+    def body(self, number: int, inputs: Sequence[Expr]) -> list[Expr]:
+        """What a graph gives for these inputs."""
 
 
 @record(eq=False)
@@ -41,6 +52,7 @@ class TfliteNode:
     custom: memoryview
     folder: Folder
     span: Span
+    walk: Walk
 
     @property
     def x(self) -> Expr:

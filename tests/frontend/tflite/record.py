@@ -1,14 +1,17 @@
 """Records what TFLite computes: `python record.py` with tensorflow 2.21 and ai-edge-litert 2.3 writes operators.npz.
 
-Out: for each case the bytes of a .tflite file, its inputs and the outputs of the interpreter's reference kernels. Cases
-are functions of TensorFlow, converted in float32, with float16 or dynamic-range weights, and in affine integers.
+In: names of cases, which are added to what is stored (none: all are written anew). Out: for each case the bytes of a
+.tflite file, its inputs and the outputs of the interpreter's reference kernels. Cases are functions of TensorFlow,
+converted in float32, with float16 or dynamic-range weights, and in affine integers; some are put together by hand.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
@@ -17,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert import interpreter as litert
+from flatbuffers import flexbuffers
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
@@ -185,7 +189,34 @@ BYTES = [
     "softmax",
 ]
 BYTES += ["sigmoid", "tanh", "mean", "mean_keep", "pad", "reshape", "leaky", "relu6", "hard_swish"]
+CONTROL: dict[str, Case] = {
+    "if": (lambda x: tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.matmul(x, weight(8, 8)), lambda: x * 3.0), [ROW]),
+    "while": (
+        lambda x: tf.while_loop(
+            lambda i, y: tf.reduce_sum(tf.abs(y)) < 60.0, lambda i, y: (i + 1, tf.matmul(y, weight(8, 8)) * 2.0), [0, x]
+        ),
+        [ROW],
+    ),
+    "while_in_if": (
+        lambda x: tf.cond(
+            tf.reduce_sum(x) > -1e3,
+            lambda: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.matmul(y, weight(8, 8))), [0, x])[1],
+            lambda: x,
+        ),
+        [ROW],
+    ),
+}
 LAYERS = {
+    "lstm_while": lambda: keras.Sequential([keras.Input((5, 6), batch_size=1), keras.layers.LSTM(4)]),
+    "gru_while": lambda: keras.Sequential(
+        [keras.Input((12, 6), batch_size=1), keras.layers.GRU(4, return_sequences=True)]
+    ),
+    "bidirectional_while": lambda: keras.Sequential(
+        [
+            keras.Input((12, 6), batch_size=1),
+            keras.layers.Bidirectional(keras.layers.LSTM(4, return_sequences=True)),
+        ]
+    ),
     "rnn": lambda: keras.Sequential([keras.Input((5, 6), batch_size=1), keras.layers.SimpleRNN(4, unroll=True)]),
     "gru": lambda: keras.Sequential([keras.Input((5, 6), batch_size=1), keras.layers.GRU(4, unroll=True)]),
 }
@@ -280,6 +311,87 @@ def in_unsigned_bytes(data: bytes) -> bytes:
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
+SIDES, CLASSES = (6, 3), 4
+DETECTIONS = {
+    "fast": {"max_detections": 10, "max_classes_per_detection": 1, "nms_score_threshold": 0.3},
+    "fast_classes": {"max_detections": 6, "max_classes_per_detection": 3, "nms_score_threshold": 0.55},
+    "few_classes": {"max_detections": 60, "max_classes_per_detection": 6, "nms_score_threshold": 0.45},
+    "regular": {"max_detections": 20, "use_regular_nms": True, "detections_per_class": 7, "nms_score_threshold": 0.6},
+}
+
+
+def trunk(x: tf.Tensor) -> list[tf.Tensor]:
+    """Boxes and scores of two images of features, as SSD has them: scores of a background first."""
+    columns: list[list[tf.Tensor]] = [[], []]
+    for depth, side in enumerate(SIDES):
+        width = 4 if depth == 0 else 8
+        x = tf.nn.relu6(tf.nn.depthwise_conv2d(x, weight(3, 3, width, 2, seed=depth), (1, 2, 2, 1), "SAME"))
+        for column, last, scale in zip(columns, (4, CLASSES + 1), (0.5, 1.0), strict=True):
+            head = tf.nn.conv2d(x, weight(1, 1, 2 * width, 2 * last, seed=depth) * scale, 1, "SAME")
+            column.append(tf.reshape(head, (1, 2 * side * side, last)))
+        x = x[..., :8]
+    return [tf.concat(columns[0], 1), tf.sigmoid(tf.concat(columns[1], 1))]
+
+
+def anchors() -> np.ndarray:
+    rows = []
+    for side in SIDES:
+        places = (np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"), -1) + 0.5) / side
+        for place in places.reshape(-1, 2):
+            rows += [[*place, 1 / side, 1 / side], [*place, 1.5 / side, 0.7 / side]]
+    return np.array(rows, "float32")
+
+
+def detector(options: dict[str, float], kind: str) -> bytes:
+    """A small SSD network that ends in TFLite_Detection_PostProcess."""
+    data = converted("detector", (trunk, [(1, 12, 12, 4)]), "tensor" if kind == "bytes" else kind)
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(in_unsigned_bytes(data) if kind == "bytes" else data))
+    (graph,), code, operator = model.subgraphs, schema.OperatorCodeT(), schema.OperatorT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+    code.customCode, code.version = b"TFLite_Detection_PostProcess", 1
+    values = {"num_classes": CLASSES, "nms_iou_threshold": 0.5, "max_classes_per_detection": 1}
+    values |= {"y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0, **options}
+    operator.opcodeIndex, operator.customOptions = len(model.operatorCodes), list(flexbuffers.Dumps(values))
+    model.operatorCodes.append(code)
+
+    def tensor(name: str, shape: tuple[int, ...], stored: np.ndarray | None = None) -> int:
+        row, buffer = schema.TensorT(), schema.BufferT()
+        row.shape, row.type, row.name, row.buffer = list(shape), 0, name.encode(), len(model.buffers)
+        buffer.data = None if stored is None else np.frombuffer(stored.tobytes(), np.uint8)
+        if stored is not None and kind == "bytes":
+            row.type, row.quantization = 3, schema.QuantizationParametersT()
+            row.quantization.scale, row.quantization.zeroPoint = [1 / 128], [0]
+            buffer.data = np.clip(np.round(stored * 128), 0, 255).astype(np.uint8).reshape(-1)
+        model.buffers.append(buffer)
+        graph.tensors.append(row)
+        return len(graph.tensors) - 1
+
+    count = int(values["max_detections"] * values["max_classes_per_detection"])
+    boxes, scores = sorted(graph.outputs, key=lambda n: graph.tensors[n].shape[-1])
+    operator.inputs = [boxes, scores, tensor("anchors", anchors().shape, anchors())]
+    shapes = {"boxes": (1, count, 4), "classes": (1, count), "scores": (1, count), "count": (1,)}
+    operator.outputs = [tensor(name, shape) for name, shape in shapes.items()]
+    graph.operators.append(operator)
+    graph.outputs = operator.outputs
+    model.signatureDefs = []
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+def called(name: str) -> bytes:
+    """A network as a graph that another calls."""
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(converted(name, SMOOTH["dense"], "real")))
+    (inner,), code, operator, outer = model.subgraphs, schema.OperatorCodeT(), schema.OperatorT(), schema.SubGraphT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CALL
+    operator.opcodeIndex, operator.builtinOptions = len(model.operatorCodes), schema.CallOptionsT()
+    operator.builtinOptionsType, operator.builtinOptions.subgraph = schema.BuiltinOptions.CallOptions, 1
+    model.operatorCodes.append(code)
+    outer.tensors = [inner.tensors[n] for n in (*inner.inputs, *inner.outputs)]
+    operator.inputs, operator.outputs = [0], [1]
+    outer.inputs, outer.outputs, outer.operators = [0], [1], [operator]
+    model.subgraphs, model.signatureDefs = [outer, inner], []
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
 def run(data: bytes, name: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
     kinds, interpreter = litert.OpResolverType, None
     order = (kinds.BUILTIN_REF, kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES)  # a few operators have no reference kernel
@@ -315,27 +427,46 @@ def main() -> None:
         for kind in ("float16", "tensor", "uint8")
     ]
     cases += [(f"{name}-bytes", SMOOTH[name], "bytes") for name in BYTES]
-    stored: dict[str, np.ndarray] = {}
-    for name, case, kind in [row for row in cases if row[0] not in LEFT_OUT]:
-        try:
-            data = converted(name, case, "tensor" if kind == "bytes" else kind)
-            record(stored, name, in_unsigned_bytes(data) if kind == "bytes" else data)
-        except Exception as error:  # the converter has no such operator
-            print(name, "is left out:", str(error).splitlines()[-1][:150])
+    cases += [(f"{name}-real", case, "real") for name, case in CONTROL.items()]
+    makers: dict[str, Callable[[], bytes]] = {
+        name: partial(written, name, case, kind) for name, case, kind in cases if name not in LEFT_OUT
+    }
     for name, build in LAYERS.items():
-        keras.utils.set_random_seed(3)
-        try:
-            data = finished(tf.lite.TFLiteConverter.from_keras_model(build()), "real", name, [])
-            record(stored, f"{name}-real", data)
-        except Exception as error:
-            print(name, "is left out:", str(error).splitlines()[-1][:150])
+        makers[f"{name}-real"] = partial(layer, name, build)
     for name in ("lstm_sequence", "lstm_peepholes", "rnn_sequence"):
-        record(stored, f"{name}-real", sequence(name))
-    np.savez_compressed(FOLDER / "operators.npz", **stored)
+        makers[f"{name}-real"] = partial(sequence, name)
+    for name, options in DETECTIONS.items():
+        makers |= {f"detections_{name}-{kind}": partial(detector, options, kind) for kind in ("real", "bytes")}
+    makers["call-real"] = partial(called, "dense")
+    file, wanted = FOLDER / "operators.npz", sys.argv[1:]
+    stored = dict(np.load(file)) if wanted else {}
+    for name in wanted or makers:
+        try:
+            data = makers[name]()
+            record(stored, name, data, makers["dense-real"]() if name == "call-real" else data)
+        except Exception as error:  # the converter, or the interpreter, has no such operator
+            print(name, "is left out:", str(error).splitlines()[-1][:150])
+    np.savez_compressed(file, **stored)
 
 
-def record(stored: dict[str, np.ndarray], name: str, data: bytes) -> None:
-    inputs, outputs = run(data, name)
+def written(name: str, case: Case, kind: str) -> bytes:
+    data = converted(name, case, "tensor" if kind == "bytes" else kind)
+    return in_unsigned_bytes(data) if kind == "bytes" else data
+
+
+def layer(name: str, build: Callable[[], keras.Model]) -> bytes:
+    keras.utils.set_random_seed(3)
+    return finished(tf.lite.TFLiteConverter.from_keras_model(build()), "real", name, [])
+
+
+def record(stored: dict[str, np.ndarray], name: str, data: bytes, truth: bytes) -> None:
+    """A file and what the interpreter computes of it, or of `truth`, which is the same (it has no kernel of CALL)."""
+    inputs, outputs = run(truth, name)
+    if name.startswith("detections"):  # rows behind the last are what the memory held
+        per_box = len(outputs[1][0]) // DETECTIONS[name.split("_", 1)[1].partition("-")[0]]["max_detections"]
+        rows = np.arange(len(outputs[1][0]))
+        used = (rows < outputs[3][0] * per_box) & (rows % per_box < CLASSES)
+        outputs[:3] = [np.where(used[:, None] if x.ndim == 3 else used, x, 0.0) for x in outputs[:3]]
     stored[f"{name}:model"] = np.frombuffer(data, np.uint8)
     for word, values in (("in", inputs), ("out", outputs)):
         stored |= {f"{name}:{word}{k}": value for k, value in enumerate(values)}

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from armillary.errors import TypeMismatch
 from armillary.frontend import slices
 from armillary.frontend.tflite.node import TfliteNode, in_integers, tflite
 from armillary.frontend.values import cast, dtype_of, op, reshape_to, scalar, shape_of
@@ -249,15 +248,14 @@ def matrix_diag(node: TfliteNode) -> Expr:
 @in_integers("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(node: TfliteNode) -> Expr:
     """A tensor with a part replaced, at a place that may be computed; it is moved so that the part fits."""
-    part = shape_of(node.input(1))
-    places = cast(node.input(2), "int64")
-    room = np.array([whole - size for whole, size in zip(node.shape, part, strict=True)], np.int64)
+    part, whole = shape_of(node.input(1)), node.shape
+    depth = max((k + 1 for k, (a, b) in enumerate(zip(part, whole, strict=True)) if a != b), default=0)
+    count = math.prod(part[:depth])
+    if not count or not depth:
+        return node.x if not math.prod(part) else node.input(1)
+    places = op("strided_slice", cast(node.input(2), "int64"), begin=(0,), end=(depth,), strides=(1,))
+    room = np.array([b - a for a, b in zip(part[:depth], whole[:depth], strict=True)], np.int64)
     first = op("maximum", op("minimum", places, const(room)), scalar(0, "int64"))
-    count = math.prod(part)
-    if not count:
-        return node.x
-    grid = np.stack(np.unravel_index(np.arange(count), part or (1,)), 0) if part else np.zeros((0, 1))
-    if not part:
-        raise TypeMismatch("DYNAMIC_UPDATE_SLICE of a scalar", span=node.span)
+    grid = np.stack(np.unravel_index(np.arange(count), part[:depth]), 0)
     indices = op("add", const(grid.astype(np.int64)), op("expand_dims", first, axis=1))
-    return op("scatter_nd", node.x, indices, reshape_to(node.input(1), (count,)))
+    return op("scatter_nd", node.x, indices, reshape_to(node.input(1), (count, *part[depth:])))
