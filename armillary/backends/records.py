@@ -2,9 +2,10 @@
 
 In: a module, the dispatch contexts in force (base/dispatch.py), the option `schedule.choice` (backends/overrides.py),
 which comes first, and what a family says of its calls: workload, and the choice that a configuration states. Out: the
-calls for which there is one carry it as their attribute `choice`. Invariant: nothing changes outside of a dispatch
-context and without the option; a choice is printed with the call, so caches tell kernels apart by it. The passes:
-backends/cpu/graph/apply_records.py, backends/opencl/graph/apply_records.py.
+calls for which there is one carry it as their attribute `choice`. Open axes are numbered in a workload, each with its
+typical value ("n0=128"), so that records of one network serve another with other names. Invariant: nothing changes
+outside of a dispatch context and without the option; a choice is printed with the call, so caches tell kernels apart by
+it. The passes: backends/cpu/graph/apply_records.py, backends/opencl/graph/apply_records.py.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 
 from armillary.backends.overrides import asked_choice, asked_choices
 from armillary.base.dispatch import DispatchContext, Workload
+from armillary.base.extent import Extent, Known, size, typical
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.expr import Call, Expr, Function, known_of
 from armillary.relay.op import Op
-from armillary.relay.transform._rules import on_functions, tensor
+from armillary.relay.transform._rules import on_functions
 from armillary.relay.walk import not_primitive, rewrite
 from armillary.target import Target
 from armillary.target.choice import Choice
@@ -84,10 +86,29 @@ def keyed_values(op: Op, values: Sequence[object]) -> dict[str, object]:
 
 
 def call_key(call: Call, op: Op) -> Workload | None:
-    """The types of a call's operands, and its attributes; None where an extent is no number, or it has a choice."""
-    types, attrs = [tensor(argument) for argument in call.args], call.attrs
-    if getattr(attrs, "choice", "") or any(t is None or not all(isinstance(n, int) for n in t.shape) for t in types):
+    """The types of a call's operands, and its attributes; None where an extent is not known, or it has a choice."""
+    types, attrs = list(map(known_of, call.args)), call.attrs
+    if getattr(attrs, "choice", "") or None in types:
         return None
-    operands = tuple(("TENSOR", tuple(t.static), str(t.dtype)) for t in types if t is not None)
+    names = {extent: f"n{n}={typical(extent)}" for n, extent in enumerate(open_extents(call))}
+    operands = tuple(
+        ("TENSOR", tuple(names[n] if isinstance(n, Extent) else n for n in t.shape), str(t.dtype))
+        for t in types
+        if t is not None
+    )
     more = [True for name in _WHERE_SET if getattr(attrs, name, False)]
     return (*operands, *(getattr(attrs, name) for name in keyed_attributes(op)), *more)
+
+
+def open_extents(call: Call) -> list[Extent]:
+    """The different extents of a call's operands that are no numbers, in the order in which a workload numbers them."""
+    types = map(known_of, call.args)
+    return list(dict.fromkeys(n for t in types if t is not None for n in t.shape if isinstance(n, Extent)))
+
+
+def keyed_extent(dim: int | str) -> Known:
+    """The extent that stands in a workload as a number, or as the name of a size and its typical value."""
+    if isinstance(dim, int):
+        return dim
+    name, _, value = dim.partition("=")
+    return size(name, hint=int(value))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from armillary.base.record import record
@@ -305,9 +306,9 @@ def evaluate(extent: Known, values: Mapping[str, int]) -> int:
     return result
 
 
-def typical(extent: Known) -> int:
-    """The value that cost models take: see Size.typical."""
-    return evaluate(extent, {name: item.typical for name, item in sizes_of([extent]).items()})
+def typical(extent: Known, stated: Mapping[str, int] = MappingProxyType({})) -> int:
+    """The value that cost models take: see Size.typical; with what is stated of some sizes."""
+    return evaluate(extent, {name: stated.get(name, item.typical) for name, item in sizes_of([extent]).items()})
 
 
 def size_values(sizes: Mapping[str, Size], asked: Mapping[str, int]) -> dict[str, int]:

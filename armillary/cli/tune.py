@@ -9,6 +9,7 @@ examples:
   armc tune resnet18.onnx -o resnet18.log
   armc tune model.onnx -o model.log --tuner xgb --trials 300 --early-stopping 80 --time-budget 1200
   armc tune model.onnx -o model.log --resume --layouts-together
+  armc tune bert.onnx -o bert.log --sizes seq=8,128,512
   armc tune model.onnx -o model.log --target "llvm -mtriple=aarch64-linux-gnu" \\
       --rpc-tracker 192.168.1.2:9190 --rpc-key rk3399
   armc tune model.onnx -o model.log --target opencl --target-host "llvm -mtriple=aarch64-linux-gnu" \\
@@ -58,6 +59,7 @@ from armillary.cli.options.models import (
     positive,
     target_of,
 )
+from armillary.cli.options.sizes import add_sizes_argument, all_sizes
 from armillary.cli.pages.tune_output import closing_table, named, shown
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -90,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", default="", help='"0", "0,2", "3-5", "-3"; "list" shows them (default: all)')
     parser.add_argument("--tuning-records", default="", metavar="LOG", help="trials of other models, to learn from")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
+    add_sizes_argument(parser, each="a trial times its kernel")
     parser.add_argument(
         "--ops", default="", help="of nn.conv2d, nn.dense, nn.batch_matmul, nn.attention, qnn.… (default: all)"
     )
@@ -165,7 +168,8 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
     option, where = _option(args), _target(args)
     args.tuning_records = _earlier(args.tuning_records)
     ops = [get_op(name) for name in comma_list(args.ops)] or None
-    tasks = extract_from_program(module, params, where, ops=ops)
+    sizes = all_sizes(args.sizes)
+    tasks = extract_from_program(module, params, where, ops=ops, sizes=sizes)
     if _only_lists(args):
         print("Available Tasks for tuning:")
         print("\n".join(f"  {place}. {named(task)} (len={len(task.config_space)})" for place, task in enumerate(tasks)))
@@ -177,7 +181,7 @@ def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Na
     args.trials = max(1, of_all // len(tasks)) if of_all else args.trials
     until = time.monotonic() + args.time_budget if args.time_budget else math.inf
     of_layouts = LAYOUTS_PART * args.time_budget if args.layouts_together else 0.0
-    network, seconds = Network(module, dict(params), where, option["runner"]), 0.0
+    network, seconds = Network(module, dict(params), where, option["runner"], sizes), 0.0
     if not args.no_end_to_end:
         with network:
             seconds = least_seconds(network.timed(network.built([])))

@@ -453,11 +453,16 @@ def tensor_of(expr: Expr) -> TensorType | None:
     return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
 
 
-def shape_of(expr: Expr) -> tuple[Known, ...] | None:
-    """The shape of an expression where it is a tensor whose dimensions are numbers or expressions over named sizes."""
+def known_of(expr: Expr) -> TensorType | None:
+    """The type of an expression where it is a tensor whose dimensions are numbers or expressions over named sizes."""
     ty = expr.checked_type
-    known = tuple(d for d in ty.shape if isinstance(d, int | Extent)) if isinstance(ty, TensorType) else ()
-    return known if isinstance(ty, TensorType) and len(known) == ty.ndim else None
+    return ty if isinstance(ty, TensorType) and all(isinstance(d, int | Extent) for d in ty.shape) else None
+
+
+def shape_of(expr: Expr) -> tuple[Known, ...] | None:
+    """The shape of such a tensor, None for other expressions."""
+    ty = known_of(expr)
+    return None if ty is None else ty.known
 
 
 def typical_of(expr: Expr) -> TensorType | None:

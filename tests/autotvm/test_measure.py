@@ -80,7 +80,7 @@ def test_threads_are_awake_when_a_trial_is_timed() -> None:
     prepared = Prepared(
         lambda: None, timed, list, lambda: done.append("inputs touched"), lambda: done.append("threads woken")
     )
-    times(prepared, Timing(number=1, repeat=2, f_preproc=FLUSH))
+    times([prepared], Timing(number=1, repeat=2, f_preproc=FLUSH))
     assert done == ["inputs touched", "threads woken", "timed"] * 3, "the first is the untimed one"
 
 

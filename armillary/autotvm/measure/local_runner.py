@@ -31,7 +31,7 @@ from armillary.autotvm.measure.measure import (
 )
 from armillary.autotvm.measure.processes import run_all, short_error
 from armillary.autotvm.measure.trial import save_answer
-from armillary.autotvm.task.task import Task
+from armillary.autotvm.task.task import Shapes, Task
 from armillary.base.arguments import Arguments
 from armillary.base.files import disk_fault, scratch_folder
 from armillary.driver.library import FunctionLibrary
@@ -78,6 +78,7 @@ class LocalRunner:
         if enable_cpu_cache_flush:
             self.timing["f_preproc"] = FLUSH  # type: ignore[assignment]  # JSON values
         self._reference, self.device = "", "cpu"
+        self._shapes: Sequence[Shapes] = ({},)
         self._server: subprocess.Popen[str] | None = None
         self._stack = ExitStack()
         self._answers: dict[Hashable, str] = {}  # by what identifies a task's computation: a file, until `close`
@@ -85,9 +86,9 @@ class LocalRunner:
     def set_task(self, task: Task) -> None:
         """Compute the task's reference."""
         self.device = device_kind(task.target)
-        self._reference = ""
+        self._reference, self._shapes = "", task.template.shapes(task)
         if self.checks:
-            key = (task.workload, "" if task.around is None else str(task.around))
+            key = (task.workload, str(task.sizes), "" if task.around is None else str(task.around))
             if key not in self._answers:
                 self._answers[key] = self._answer_of(task)
             self._reference = self._answers[key]
@@ -158,6 +159,7 @@ class LocalRunner:
             "reference": reference,
             "save": save,
             "seed": self.seed,
+            "shapes": list(self._shapes),
             "timing": self.timing,
             "timeout": timeout or self.timeout,
         }

@@ -26,7 +26,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
 from armillary.autotvm.measure.processes import short_error
-from armillary.autotvm.measure.trial import difference, random_input, without_extremes
+from armillary.autotvm.measure.trial import difference, random_input, set_inputs, without_extremes
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
@@ -195,13 +195,19 @@ class RPCRunner(LocalRunner):
             module = session.load_module(os.path.basename(path))
             timing: JsonObject = dict(self.timing)  # Any: numbers and a text
             if module.has_graph:
-                executor = module.create_executor(session.device(self.device))
-                for place, name in enumerate(executor.free_inputs):
-                    shape, dtype = executor.input_type(name)
-                    executor.set_input(name, np.array(random_input(place, shape, str(dtype), self.seed)))
-                executor.run()
-                self._check([executor.get_output(i).numpy() for i in range(executor.get_num_outputs())])
-                return list(executor.time_evaluator("run", session.device(self.device), **timing)().results)
+                executor, costs, answer = (
+                    module.create_executor(session.device(self.device)),
+                    list[Array](),
+                    list[Array](),
+                )
+                for shapes in self._shapes:
+                    set_inputs(executor, self.seed, shapes)
+                    executor.run()
+                    answer += [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+                    timed = executor.time_evaluator("run", session.device(self.device), **timing)()
+                    costs.append(np.array(timed.results))
+                self._check(answer)
+                return [float(cost) for cost in np.sum(costs, axis=0)]
             arguments, outputs = self._arguments(session, module.entry_func.row)
             module.entry_func(*arguments)
             self._check([tensor.numpy() for tensor in outputs])

@@ -1,7 +1,8 @@
 """The process that runs trials: it forks for each, so that a kernel that crashes or hangs takes one fork with it.
 
-In: requests on stdin, a JSON object in a line each: library, device, timing, seed, timeout, and reference (an answer to
-compare with) or save (where to write the answer). Out: on stdout a JSON object in a line: costs, error_no, error.
+In: requests on stdin, a JSON object in a line each: library, device, timing, seed, timeout, shapes (of inputs with open
+axes, at each size that is run), and reference (an answer to compare with) or save (where to write the answer). Out: on
+stdout a JSON object in a line: costs, error_no, error.
 A request with `libraries` has a device's driver compile their kernels, several at a time. Invariant: one trial runs at
 a time; this process loads no library itself, starts no threads, and ends with its parent (stdin closes). Trials on a
 CPU have a process each; those on a device one that has opened it, until a trial ends it. The other side:
@@ -117,9 +118,11 @@ def _run(request: Request) -> Request:
     """In a process of its own."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        prepared = trial.prepare(request["library"], request["seed"], request["device"])
-        prepared.run()
-        answer = prepared.outputs()
+        of_library = functools.partial(trial.prepare, request["library"], request["seed"], request["device"])
+        sizes = [of_library(shapes) for shapes in request["shapes"]]
+        for prepared in sizes:
+            prepared.run()
+        answer = [output for prepared in sizes for output in prepared.outputs()]
         if request["save"]:
             trial.save_answer(request["save"], answer)
             return {"costs": [], "error_no": 0, "error": ""}
@@ -128,7 +131,7 @@ def _run(request: Request) -> Request:
             message = trial.difference(answer, [w.view(a.dtype) for w, a in zip(wanted, answer, strict=True)])
             if message:
                 return _failed(WRONG, message)
-        costs = trial.times(prepared, Timing(**request["timing"]))
+        costs = trial.times(sizes, Timing(**request["timing"]))
         return {"costs": list(trial.without_extremes(costs)), "error_no": 0, "error": ""}
     except ArmillaryError as error:
         return _failed(RUNTIME, processes.short_error(error))

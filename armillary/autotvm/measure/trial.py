@@ -8,7 +8,9 @@ and its reference see the same; an answer is compared before anything is timed. 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from armillary.runtime.executor import GraphExecutor
 # of the largest value: sums in another order, Winograd's transforms, products of few bits
 _ALLOWED = {"float64": 1e-9, "float32": 1e-3, "float16": 2e-2, "bfloat16": 4e-2}
 _SHOWN = 3
+Shapes = Mapping[str, Sequence[int]]  # by name of an input
 
 
 @record
@@ -54,14 +57,14 @@ def random_input(place: int, shape: tuple[int, ...], dtype: str, seed: int) -> A
     return result
 
 
-def prepare(path: str, seed: int = 0, kind: str = "cpu") -> Prepared:
-    """Load a library and give it inputs, on a device of a kind."""
+def prepare(path: str, seed: int = 0, kind: str = "cpu", shapes: Shapes = MappingProxyType({})) -> Prepared:
+    """Load a library and give it inputs, on a device of a kind; `shapes`: of inputs with open axes."""
     module, where = runtime.load_module(path), device(kind)
     if module.graph_json is None:
         return _function(module, seed, where)
     has_others = kind == "cpu" and runtime.num_threads() > 1
     other = runtime.load_module(path) if has_others else None  # executors of one module share their weights
-    return _graph(module, seed, where, other)
+    return _graph(module, seed, where, other, shapes)
 
 
 def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
@@ -82,24 +85,28 @@ def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
     return Prepared(call.run, call.time, lambda: [t.numpy() for t in outputs])
 
 
-def _graph(module: runtime.Module, seed: int, where: Device, other: runtime.Module | None) -> Prepared:
-    executor, is_cpu = _executor(module, seed, where), where.device_type == 1
+def _graph(module: runtime.Module, seed: int, where: Device, other: runtime.Module | None, shapes: Shapes) -> Prepared:
+    executor, is_cpu = _executor(module, seed, where, shapes), where.device_type == 1
 
     def outputs() -> list[Array]:
         return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
 
     inputs = [executor.get_input(name).memory for name in executor.free_inputs] if is_cpu else []
-    wake = (lambda: None) if other is None else _executor(other, seed, where).run
+    wake = (lambda: None) if other is None else _executor(other, seed, where, shapes).run
     return Prepared(executor.run, executor.time, outputs, lambda: [np.max(array) for array in inputs], wake)
 
 
-def _executor(module: runtime.Module, seed: int, where: Device) -> GraphExecutor:
-    """An executor with its inputs."""
+def _executor(module: runtime.Module, seed: int, where: Device, shapes: Shapes) -> GraphExecutor:
     executor = module.create_executor(where)
+    set_inputs(executor, seed, shapes)
+    return executor
+
+
+def set_inputs(executor: Any, seed: int, shapes: Shapes) -> None:
+    """Random inputs for an executor, here or on another machine (Any); `shapes`: of those with open axes."""
     for place, name in enumerate(executor.free_inputs):
         shape, dtype = executor.input_type(name)
-        executor.set_input(name, np.array(random_input(place, shape, str(dtype), seed)))
-    return executor
+        executor.set_input(name, np.array(random_input(place, tuple(shapes.get(name, shape)), str(dtype), seed)))
 
 
 def difference(found: Sequence[Array], wanted: Sequence[Array]) -> str:
@@ -130,19 +137,21 @@ def _difference(mine: Array, right: Array) -> str:
     return f"differs from the reference in {count} of {a.size} elements; at {'; '.join(rows)}"
 
 
-def times(prepared: Prepared, timing: Timing) -> list[float]:
-    """Seconds per call for each repeat; what is flushed from the caches before one is all but the inputs.
+def times(sizes: Sequence[Prepared], timing: Timing) -> list[float]:
+    """Seconds per call for each repeat, the sum over `sizes`; what is flushed from the caches before one is all but the
+    inputs.
 
     Emptying the caches takes longer than threads wait for work: with 16 of them, waking took 40 us of a kernel's 45. So
     they have other work just before.
     """
 
-    def measure(number: int) -> float:
+    def measure(prepared: Prepared, number: int) -> float:
         prepared.touch()
         prepared.wake()
         return prepared.time(number)
 
-    return list(evaluate(measure if timing.f_preproc else prepared.time, timing).results)
+    runs = [functools.partial(measure, each) if timing.f_preproc else each.time for each in sizes]
+    return [sum(row) for row in zip(*(evaluate(run, timing).results for run in runs), strict=True)]
 
 
 def without_extremes(costs: Sequence[float]) -> tuple[float, ...]:

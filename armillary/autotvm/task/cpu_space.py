@@ -59,7 +59,7 @@ def at_cycles(choice: Choice, cycles: float) -> Choice:
 def direct_choices(workload: Workload) -> tuple[int, list[Choice]]:
     """The outputs of a row, and all configurations of the kernel that computes a workload without transforms: first the
     one that a build takes, as estimates may be equal."""
-    algorithm, cpu = selected(workload), cpu_model(workload.target)
+    algorithm, cpu, workload = selected(workload), cpu_model(workload.target), workload.typical
     own = algorithm.default(workload, cpu, ())
     configs = [config for config in algorithm.space(workload, cpu) if TAPS not in dict(config)]
     choices = list(weighed(workload, algorithm, sorted(configs, key=lambda config: config != own)))

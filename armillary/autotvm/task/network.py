@@ -17,10 +17,13 @@ from armillary.autotvm.task import network_cpu, network_opencl
 from armillary.autotvm.task.epilogue import epilogue_of, name_of, readers_of, with_epilogue
 from armillary.autotvm.task.network_template import Family, at_level
 from armillary.autotvm.task.task import Task, create
+from armillary.backends.records import open_extents
 from armillary.base.arguments import Arguments
 from armillary.base.dispatch import Workload
+from armillary.base.extent import size_values, typical
 from armillary.base.record import record
 from armillary.ir import IRModule
+from armillary.relay.analysis.meeting_sizes import parameter_sizes, with_meeting_sizes
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Call, Function
 from armillary.relay.infer import infer_type
@@ -54,16 +57,20 @@ def extract_from_program(
     ops: Sequence[Op] | None = None,
     *,
     try_spatial_pack_depthwise: bool = True,
+    sizes: Sequence[Mapping[str, int]] = (),
 ) -> list[Task]:
     """The tasks of a module, one for each different workload; `ops` says of which operators (default: all there are).
 
+    `sizes`: values of the module's open sizes that trials run at, one after another: the cost of a trial is the sum of
+    its times, so a size that is stated twice counts twice. Those that nobody states have typical values. A record is
+    for every size. ConfigError for a name that is no size of the module.
     `try_spatial_pack_depthwise`: depthwise convolutions are tuned too; if not, the model of costs chooses for them.
     Any: arrays; whatever Target accepts.
     """
     arguments = Arguments("extract_from_program", TuningError)
     arguments.kind("argument mod", mod, (IRModule, Function), "a module or a function")
     arguments.kind("params", {} if params is None else params, Mapping, "arrays by name")
-    tasks = extract_from_multiple_program([mod], [params], target, target_host, ops)
+    tasks = extract_from_multiple_program([mod], [params], target, target_host, ops, sizes=sizes)
     return [task for task in tasks if try_spatial_pack_depthwise or not task.name.startswith("depthwise")]
 
 
@@ -73,27 +80,41 @@ def extract_from_multiple_program(
     target: object = None,
     target_host: object = None,
     ops: Sequence[Op] | None = None,
+    *,
+    sizes: Sequence[Mapping[str, int]] = (),
 ) -> list[Task]:
-    """The tasks of several modules, each workload once."""
+    """The tasks of several modules, each workload once; `sizes`: as for one module."""
     where = as_target(target if target is not None else Target.current() or "llvm")
     wanted, met = _wanted(ops, _family(where)), dict[Workload, list[Met]]()
     for mod, values in zip(mods, params, strict=True):
+        _check_sizes(mod, sizes)
         for workload, call, chain in _calls(mod, values, where):
             if workload[0] in wanted:
                 met.setdefault(workload, []).append((call, chain))
     tasks = [(_task(workload, where, target_host), rows) for workload, rows in met.items()]
-    return [_surround(task, rows) for task, rows in tasks if task is not None]
+    return [_surround(task, rows, sizes) for task, rows in tasks if task is not None]
 
 
-def _surround(task: Task, rows: Sequence[Met]) -> Task:
+def _check_sizes(mod: IRModule | Function, sizes: Sequence[Mapping[str, int]]) -> None:
+    function = mod["main"] if isinstance(mod, IRModule) else mod
+    for row in sizes:
+        size_values(parameter_sizes(function), row)
+
+
+def _surround(task: Task, rows: Sequence[Met], sizes: Sequence[Mapping[str, int]]) -> Task:
     """A task that knows how often it is met, and runs what most of the calls have behind them."""
     task.calls = len(rows)
     met = [expr for call, chain in rows for expr in (call, *chain)]
     task.names = frozenset(e.span.name for e in met if e.span is not None and e.span.name)
     names = [name_of(chain) for _, chain in rows]
     call, chain = rows[names.index(max(names, key=names.count))]
+    template: Any = task.template  # Any: a NetworkTemplate
+    extents = open_extents(call)
+    if sizes and extents:
+        task.sizes = tuple({f"n{n}": typical(e, row) for n, e in enumerate(extents)} for row in sizes)
+        with task.target:
+            task.flop = float(template.flop(task.args, task.target, task.sizes))
     if chain:
-        template: Any = task.template  # Any: a NetworkTemplate
         task.around = with_epilogue(call, chain, template.operands(task.args))
     return task
 
@@ -136,6 +157,7 @@ def _laid_out(mod: IRModule | Function, params: Mapping[str, object] | None, whe
     if params:
         module = module.copy()
         module["main"] = bind_params_by_name(module["main"], params)
+    module = with_meeting_sizes(module)  # as a build does, so that workloads number their sizes alike
     with at_level(), where:
         passes = build_passes(where)  # which depend on the level
         last = [p.name for p in passes].index(_family(where).applied_by.info.name)

@@ -37,16 +37,17 @@ from armillary.backends.cpu import record_knobs, select
 from armillary.backends.cpu.conv2d.direct.space import flat_parts
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import TRANSFORMED
 from armillary.backends.cpu.conv2d.fourier.fourier_conv2d import eligible as by_fourier
-from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import eligible
+from armillary.backends.cpu.conv2d.winograd.winograd_conv2d import BY_SIZE, eligible
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.backends.cpu.manifest import TunedOperator
 from armillary.backends.cpu.record_knobs import BLOCKS, TUNED, Blocks
 from armillary.backends.cpu.space import OWN_TAPS, TAPS, Config, tile_of
-from armillary.backends.records import keyed_attributes
+from armillary.backends.records import keyed_attributes, keyed_extent
 from armillary.backends.workload import Workload as Kind
 from armillary.base.dispatch import Workload
+from armillary.base.extent import typical
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import workload_of
 from armillary.relay.expr import Function
@@ -56,7 +57,7 @@ from armillary.target.choice import Choice, Source
 from armillary.target.cpu import cpu_model
 
 CONV2D = "nn.contrib_conv2d_NCHWc"
-_BECOMES = ("cpu.conv2d_winograd_NCHWc", TRANSFORMED)  # of a convolution whose choice is a transform
+_BECOMES = ("cpu.conv2d_winograd_NCHWc", BY_SIZE, TRANSFORMED)  # of a convolution whose choice is a transform
 _CONVOLUTIONS = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "conv2d_NCHWc_int8.cpu", "conv2d_NCHWc_bf16.cpu")
 _DENSE = ("dense_pack.cpu", "dense.cpu")
 _WITH_CONSTANT = (*_CONVOLUTIONS, "dense_pack.cpu")
@@ -145,7 +146,7 @@ class CpuTemplate(NetworkTemplate):
         cpu, result = cpu_model(task.target), {}
         for index, choice in self._indexed(task):
             if choice.algorithm == record_knobs.DIRECT:
-                result[index] = flat_parts(kernels[record_knobs.blocks_of(choice)], tile_of(choice), cpu)
+                result[index] = flat_parts(kernels[record_knobs.blocks_of(choice)].typical, tile_of(choice), cpu)
         return {index: parts for index, parts in result.items() if parts}
 
     def _indexed(self, task: Task) -> list[tuple[int, Choice]]:
@@ -185,6 +186,7 @@ class AlgorithmTemplate(CpuTemplate):
             workload = self.workload(args, where)
             if selected(workload) is not algorithm:
                 raise TuningError(f"{workload.op.name} is computed by {selected(workload).name}, not {algorithm.name}")
+            workload = workload.typical
             own = algorithm.default(workload, cpu, ())
             result = [(c.config, cycles_of(c)) for c in weighed(workload, algorithm, algorithm.space(workload, cpu))]
         return sorted(result, key=lambda row: (row[0] != own, row[1]))
@@ -296,7 +298,7 @@ def _moved(args: Args, own: tuple[int, int], blocks: tuple[int, int]) -> float:
     """Bytes that changes of layout move before and behind a convolution of other blocks than its own."""
     if not own[0]:
         return 0.0  # weights are packed when they are loaded
-    data = 4 * prod(args[0][1])
+    data = 4 * prod(map(typical, map(keyed_extent, args[0][1])))
     result = data // (args[0][1][1] * own[0]) * args[1][1][0] * own[1]
     return (data if blocks[0] != own[0] else 0) + (result if blocks[1] != own[1] else 0)
 

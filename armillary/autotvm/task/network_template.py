@@ -8,7 +8,7 @@ What there is to choose: `network_cpu.py`, `network_opencl.py`. Which calls beco
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.epilogue import with_choice
 from armillary.autotvm.task.space import ConfigSpace
-from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, get_config
-from armillary.backends.records import FunctionRule, keyed_attributes, keyed_values
+from armillary.autotvm.task.task import TENSOR, Shapes, Task, TaskTemplate, get_config
+from armillary.backends.records import FunctionRule, keyed_attributes, keyed_extent, keyed_values
 from armillary.base.aliases import Array
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
@@ -29,6 +29,8 @@ from armillary.driver.kernels import compile_kernels
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.lower_fused import lower_fused
 from armillary.ir import IRModule
+from armillary.relay.analysis.bind_sizes import bind_sizes, bind_type, sizes_in
+from armillary.relay.analysis.meeting_sizes import parameter_sizes
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, Var, const, var
 from armillary.relay.infer import infer_type
@@ -89,7 +91,7 @@ class NetworkTemplate(TaskTemplate, ABC):
 
     def operands(self, args: Args) -> tuple[Expr, ...]:
         """What the call reads: variables, or a constant where a network has one."""
-        types = [TensorType(a[1], a[2]) for a in args if _is_tensor(a)]
+        types = [TensorType(tuple(map(keyed_extent, a[1])), a[2]) for a in args if _is_tensor(a)]
         result: list[Expr] = [var(_NAMES[place], of) for place, of in enumerate(types)]
         if self.with_constant:
             result[1] = const(random_input(1, types[1].static, str(types[1].dtype), 0))
@@ -111,8 +113,13 @@ class NetworkTemplate(TaskTemplate, ABC):
         config = get_config()
         where = Target.current() or as_target("llvm")
         self.define(config, args, where)
-        config.add_flop(function_work(self.kernel(args, where).function).direct)
+        config.add_flop(self.flop(args, where, ({},)))
         return self.module(args)
+
+    def flop(self, args: Args, where: Target, sizes: Sequence[Mapping[str, int]]) -> int:
+        """Operations of the call once at each of these sizes, at typical ones of those that are not stated."""
+        function = self.kernel(args, where).function
+        return sum(function_work(bound).direct for bound in at_each_size(function, sizes))
 
     def _check(self, args: Args) -> None:
         tensors, attrs = [a for a in args if _is_tensor(a)], keyed_attributes(self.op)
@@ -146,21 +153,44 @@ class NetworkTemplate(TaskTemplate, ABC):
             module = optimized(self.module(task.args, choice, task.around), task.target)
             return assembled(module, task.target, compiler=_compile_here)
 
+    def shapes(self, task: Task) -> list[Shapes]:
+        return shapes_at(self.module(task.args, around=task.around)["main"], task.sizes)
+
     def loops(self, task: Task, config: ConfigSpace) -> PrimFunc:
         """The loops of the kernel, before the passes over loops."""
         kernel = self.kernel_with(task.args, task.target, self.choice_of(config, task.workload))
         return lower_fused(self.as_lowered(kernel.function, task.target), task.target, kernel.name)
 
     def reference(self, task: Task) -> Callable[[int], list[Array]]:
-        """What the operator's reference answers to the inputs of a trial."""
+        """What the operator's reference answers to the inputs of a trial, at each of its sizes."""
         module = self.module(task.args, around=task.around)
 
         def answer(seed: int) -> list[Array]:
-            types: list[Any] = [p.checked_type for p in module["main"].params]  # Any: tensor types
-            arrays = [random_input(i, t.static, str(t.dtype), seed) for i, t in enumerate(types)]
-            return [np.asarray(evaluate(module, arrays))]
+            results = list[Array]()
+            for function in at_each_size(module["main"], task.sizes):
+                types: list[Any] = [p.checked_type for p in function.params]  # Any: tensor types
+                arrays = [random_input(i, t.static, str(t.dtype), seed) for i, t in enumerate(types)]
+                results.append(np.asarray(evaluate(IRModule.from_expr(function), arrays)))
+            return results
 
         return answer
+
+
+def shapes_at(function: Function, sizes: Sequence[Mapping[str, int]]) -> list[Shapes]:
+    """The shapes of a function's parameters by name, at each of some sizes."""
+    typical = {name: size.typical for name, size in parameter_sizes(function).items()}
+    types = [(p.name_hint, p.type_annotation) for p in function.params if p.type_annotation is not None]
+    bound = [[(name, bind_type(of, {**typical, **row})) for name, of in types] for row in sizes]
+    return [{name: of.static for name, of in row if isinstance(of, TensorType)} for row in bound]
+
+
+def at_each_size(function: Function, sizes: Sequence[Mapping[str, int]]) -> Iterator[Function]:
+    """The function at each of some sizes, at typical ones of those that are not stated."""
+    typical = {name: size.typical for name, size in sizes_in(function).items()}
+    for row in sizes:
+        bound = bind_sizes(function, {**typical, **row})
+        infer_type(bound)
+        yield bound
 
 
 def _is_tensor(arg: object) -> bool:  # an argument of a task

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,6 +40,7 @@ with deferred():
     from armillary.relay.printer import astext
 Instance = tuple[te.Schedule, list[te.Tensor]]
 TENSOR = "TENSOR"
+Shapes = Mapping[str, tuple[int, ...]]  # by name of an input
 _CONFIG: contextvars.ContextVar[ConfigSpace | None] = contextvars.ContextVar("config", default=None)
 
 
@@ -121,6 +122,10 @@ class TaskTemplate:
         schedule, tensors = task.instantiate(config)
         return build(schedule, tensors, task.target, name="main")
 
+    def shapes(self, task: Task) -> list[Shapes]:
+        """The shapes of a trial's inputs at each of the sizes that it runs at; those that are left out are fixed."""
+        return [{} for _ in task.sizes]
+
     def loops(self, task: Task, config: ConfigSpace) -> PrimFunc:
         """The loops of a configuration, for features."""
         schedule, tensors = task.instantiate(config)
@@ -193,6 +198,7 @@ class Task:
         self.calls = 1  # of a network that the task stands for
         self.names: frozenset[str] = frozenset()  # that a model gave them, and the calls behind each
         self.around: Any = None  # Any: a Relay function of the call and of what a network fuses to it
+        self.sizes: tuple[dict[str, int], ...] = ({},)  # that a trial runs at; typical ones where they are not stated
 
     @property
     def workload(self) -> Workload:
@@ -217,12 +223,13 @@ class Task:
     def __getstate__(self) -> dict[str, Any]:
         around = "" if self.around is None else astext(self.around, show_meta_data=True)
         where = {"target": str(self.target), "target_host": self.target_host and str(self.target_host)}
-        return {"name": self.name, "args": self.args, **where, "around": around, "calls": self.calls}
+        more = {"around": around, "calls": self.calls, "flop": self.flop, "run_at": self.sizes}
+        return {"name": self.name, "args": self.args, **where, **more}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         task = create(state["name"], state["args"], state["target"], state["target_host"])
         self.__dict__.update(task.__dict__)
-        self.calls = state["calls"]
+        self.calls, self.flop, self.sizes = state["calls"], state["flop"], state["run_at"]
         if state["around"]:
             self.around = parse_expr(state["around"])
             infer_type(self.around)

@@ -19,13 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, device_kind
-from armillary.autotvm.measure.trial import random_input
+from armillary.autotvm.measure.trial import set_inputs
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest
-from armillary.autotvm.task.network_template import at_level
+from armillary.autotvm.task.network_template import at_level, shapes_at
 from armillary.autotvm.tuner.kernel_check import Change, Kernel, Names, is_promising, known_names, measured, refused
 from armillary.autotvm.tuner.noise import is_faster
 from armillary.base.files import scratch_folder
@@ -42,6 +40,7 @@ with deferred():
 if TYPE_CHECKING:
     from armillary.runtime.executor import GraphExecutor
 Pair = tuple[MeasureInput, MeasureResult]
+Sizes = Sequence[Mapping[str, int]]
 T = TypeVar("T")
 
 
@@ -83,8 +82,12 @@ class Verdict:
 class Network:
     """A network that can be built with records, and timed here or (while its `with` block runs) on a device."""
 
-    def __init__(self, module: IRModule, params: Mapping[str, Any], target: Any, runner: Any) -> None:
-        """Any: arrays; whatever Target accepts; the runner of the trials, which says where they run."""
+    def __init__(
+        self, module: IRModule, params: Mapping[str, Any], target: Any, runner: Any, sizes: Sizes = ()
+    ) -> None:
+        """Any: arrays; whatever Target accepts; the runner of the trials, which says where they run. `sizes`: of open
+        axes, that a run is timed at one after another (default: typical ones)."""
+        self.shapes = shapes_at(module["main"], sizes or ({},))
         self.module, self.params, self.target, self.runner = module, params, target, runner
         self._stack = contextlib.ExitStack()
         self._session: Any = None  # Any: an RPCSession
@@ -111,26 +114,37 @@ class Network:
             return build(self.module, target=self.target, params=dict(self.params))
 
     def timed(self, library: GraphLibrary) -> Timed:
-        """How long a run takes, with random inputs."""
-        executor: Any  # Any: an executor here or there
+        """How long a run takes, with random inputs; at several sizes the sum of their runs."""
         kind = device_kind(as_target(self.target))
+        executors = [self._executor(library, kind) for _ in self.shapes]
+        for executor, shapes in zip(executors, self.shapes, strict=True):
+            set_inputs(executor, 0, shapes)
+            executor.run()
         if self._session is None:
-            executor = library["default"](device(kind))
-        else:
-            self._count += 1
-            path = self._folder / f"network{self._count}.tar"
-            library.export_library(path)
-            self._session.upload(path)
-            path.unlink()
-            executor = self._session.load_module(path.name)["default"](self._session.device(kind))
-        for place, name in enumerate(executor.free_inputs):
-            shape, dtype = executor.input_type(name)
-            executor.set_input(name, np.array(random_input(place, shape, str(dtype), 0)))
-        executor.run()
-        if self._session is None:
-            return timed_here(executor, with_kernels=kind == "cpu")
+            return summed([timed_here(executor, with_kernels=kind == "cpu") for executor in executors])
         where = self._session.device(kind)
-        return Timed(lambda number: float(executor.time_evaluator("run", where, number=number)().min))
+        timers = [executor.time_evaluator for executor in executors]
+        return Timed(lambda number: sum(float(timer("run", where, number=number)().min) for timer in timers))
+
+    def _executor(self, library: GraphLibrary, kind: str) -> Any:  # an executor here or there
+        if self._session is None:
+            return library["default"](device(kind))
+        self._count += 1
+        path = self._folder / f"network{self._count}.tar"
+        library.export_library(path)
+        self._session.upload(path)
+        path.unlink()
+        return self._session.load_module(path.name)["default"](self._session.device(kind))
+
+
+def summed(sizes: Sequence[Timed]) -> Timed:
+    """The runs of the same network at several sizes as one."""
+    first, measures = sizes[0], [size.kernels for size in sizes if size.kernels is not None]
+
+    def kernels() -> list[float]:
+        return [sum(row) for row in zip(*(measure() for measure in measures), strict=True)]
+
+    return Timed(lambda number: sum(size(number) for size in sizes), kernels if measures else None, first.names)
 
 
 def timed_here(executor: GraphExecutor, *, with_kernels: bool) -> Timed:

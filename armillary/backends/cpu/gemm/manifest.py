@@ -27,7 +27,7 @@ MANIFEST = Manifest(
         Candidate("nn.batch_matmul", "narrow_batch_matmul", space_narrow.refuses, explain_rule=_NARROW),
         Candidate("nn.batch_matmul", "packing_words_batch_matmul", space_dots.refuses, _PRODUCT),
         Candidate("nn.batch_matmul", "packing_batch_matmul", space.refuses, _PRODUCT),
-        Candidate("nn.batch_matmul", "open_batch_matmul", space.open_batch_refuses, _PRODUCT, sizes="named"),
+        Candidate("nn.batch_matmul", "open_batch_matmul", space.open_batch_refuses, sizes="named"),
     ),
     tuned=(
         TunedOperator("nn.contrib_dense_pack", "dense_pack.cpu", _PRODUCT),

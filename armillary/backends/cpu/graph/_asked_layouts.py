@@ -19,7 +19,7 @@ from armillary.base.dispatch import DispatchContext
 from armillary.base.extent import Known
 from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
-from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.expr import Call, Constant, Expr, known_of
 from armillary.relay.infer import infer_type
 from armillary.relay.op import get_op
 from armillary.relay.transform._rules import call, is_from_constants, tensor
@@ -77,7 +77,7 @@ def _recorded(rule: LayoutRule, expr: Call, request: Request) -> Choice:
 
 def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
     """A convolution or product of float32 in the blocks that are asked for."""
-    data, weight = (tensor(argument) for argument in expr.args[:2])
+    data, weight = known_of(expr.args[0]), tensor(expr.args[1])
     if expr.op.name == "nn.dense" and weight is not None:
         return _dense_in_layouts(expr, asked, weight)
     if expr.op.name != "nn.conv2d" or not request.lanes:
@@ -89,12 +89,12 @@ def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
         raise _misfit(expr, asked, f"its layouts are {' '.join(plain)} already")
     inner, outer = _blocks(expr, asked)
     outputs, inputs = weight.static[:2]
-    is_by_channel = is_depthwise(expr, data.static, weight.static)
+    is_by_channel = is_depthwise(expr, data.known, weight.static)
     name = DEPTHWISE if is_by_channel else CONV2D
     kernel = record_knobs.layouts_in(record_knobs.TUNED[name], (inner, outer))[1]
     if asked.layouts[1] != kernel or (is_by_channel and inner != outer):
         raise _misfit(expr, asked, f"the weight's layout to these of data and result is {kernel}")
-    counts = (data.static[1], outputs) if is_by_channel else (inputs, outputs // expr.attrs.groups)
+    counts = (outputs, outputs) if is_by_channel else (inputs, outputs // expr.attrs.groups)
     for count, block, kind in zip(counts, (inner, outer), ("input", "output"), strict=True):
         if count % block:
             raise _misfit(expr, asked, f"{count} {kind} channels are no whole blocks of {block}")

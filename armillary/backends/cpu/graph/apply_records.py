@@ -28,7 +28,7 @@ from armillary.base.dispatch import Workload
 from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.expr import Call, Expr, Function, shape_of
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, is_call
 from armillary.relay.transform._rules import call, on_functions, tensor
@@ -110,12 +110,12 @@ def _refuse(expr: Expr, asked: Choice) -> None:
 
 def _repacked(expr: Call, old: Layout, new: Layout) -> Expr:
     """The product with its weight in other blocks of outputs, the last of which may lack some."""
-    weight, result = tensor(expr.args[1]), tensor(expr)
+    weight, result = tensor(expr.args[1]), shape_of(expr)
     assert weight is not None and result is not None, "the call is typed"
     moved, short = expr.args[1], -weight.static[0] % max(1, new.block("N") // old.block("N"))  # blocks
     if short:
         moved = call("nn.pad", moved, pad_width=((0, short), (0, 0), (0, 0)))
-    attrs = replace(expr.attrs, weight_layout=new.text, units=result.static[-1])
+    attrs = replace(expr.attrs, weight_layout=new.text, units=result[-1])
     return Call(expr.op, (expr.args[0], transform(moved, old, new)), attrs, expr.span)
 
 

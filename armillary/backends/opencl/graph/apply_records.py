@@ -36,7 +36,7 @@ from armillary.backends.opencl.space import (
     tiling_of,
 )
 from armillary.backends.opencl.tiles import FLOATS, Tile
-from armillary.backends.records import WorkloadRule, call_key, with_records
+from armillary.backends.records import WorkloadRule, call_key, open_extents, with_records
 from armillary.base.dispatch import Workload
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -99,7 +99,7 @@ def workload_of(expr: Expr, *, images: tuple[str, ...]) -> Workload | None:
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.name not in TUNED:
         return None
     key, name = call_key(expr, expr.op), TUNED[expr.op.name][0]
-    if key is None or any(operand[2] not in FLOATS for operand in key[: len(expr.args)]):
+    if key is None or open_extents(expr) or any(operand[2] not in FLOATS for operand in key[: len(expr.args)]):
         return None
     if expr.op.name != "nn.conv2d":
         sizes = key[0][1]
