@@ -55,12 +55,17 @@ def matrices(tile: int) -> Matrices:
 
 def pick_row(row: object, matrix: Array, value: Callable[[int], te.Expr]) -> te.Expr:
     """Row `row` (known after unrolling) of matrix @ value, as a choice between sums."""
-    opposites = _opposites(matrix)
-    sums = [_sum_of_pairs(c, opposites, value) if opposites else _sum(c, value) for c in matrix]
+    sums = row_sums(matrix, value)
     result = sums[-1]
     for index in reversed(range(len(sums) - 1)):
         result = te.select(row.equal(index) if hasattr(row, "equal") else row == index, sums[index], result)
     return result
+
+
+def row_sums(matrix: Array, value: Callable[[int], te.Expr]) -> list[te.Expr]:
+    """Each row of matrix @ value; rows share partial sums."""
+    opposites = _opposites(matrix)
+    return [_sum_of_pairs(c, opposites, value) if opposites else _sum(c, value) for c in matrix]
 
 
 def _opposites(matrix: Array) -> list[int]:

@@ -43,6 +43,7 @@ from armillary.compute.cl.layers import CLElementwiseMax as CLElementwiseMax
 from armillary.compute.cl.layers import CLElementwiseMin as CLElementwiseMin
 from armillary.compute.cl.statistics import CLEqualizeHistogram as CLEqualizeHistogram
 from armillary.compute.cl.vision import CLErode as CLErode
+from armillary.compute.cl.layers import CLFFTConvolutionLayer as CLFFTConvolutionLayer
 from armillary.compute.cl.features import CLFastCorners as CLFastCorners
 from armillary.compute.cl.layers import CLFlattenLayer as CLFlattenLayer
 from armillary.compute.cl.kernels import CLFormulaKernel as CLFormulaKernel
@@ -185,6 +186,7 @@ from armillary.compute.functions.nn.shape import NEElementwiseMax as NEElementwi
 from armillary.compute.functions.nn.shape import NEElementwiseMin as NEElementwiseMin
 from armillary.compute.functions.vision.statistics import NEEqualizeHistogram as NEEqualizeHistogram
 from armillary.compute.functions.vision.filters import NEErode as NEErode
+from armillary.compute.functions.nn.convolution import NEFFTConvolutionLayer as NEFFTConvolutionLayer
 from armillary.compute.functions.vision.features import NEFastCorners as NEFastCorners
 from armillary.compute.functions.nn.shape import NEFlattenLayer as NEFlattenLayer
 from armillary.compute.functions.nn.product import NEFullyConnectedLayer as NEFullyConnectedLayer
@@ -319,6 +321,7 @@ __all__ = [
     "CLElementwiseMin",
     "CLEqualizeHistogram",
     "CLErode",
+    "CLFFTConvolutionLayer",
     "CLFastCorners",
     "CLFlattenLayer",
     "CLFormulaKernel",
@@ -461,6 +464,7 @@ __all__ = [
     "NEElementwiseMin",
     "NEEqualizeHistogram",
     "NEErode",
+    "NEFFTConvolutionLayer",
     "NEFastCorners",
     "NEFlattenLayer",
     "NEFullyConnectedLayer",

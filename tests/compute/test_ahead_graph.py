@@ -76,6 +76,7 @@ int main(int, char **argv)
         graph << target
               << arm_compute::graph::Tensor(TensorInfo(TensorShape(20U, 18U, 3U, 1U), 1, DataType::F32),
                                                get_input_accessor(data_path + "x.npy"))
+              << ConvolutionMethodHint::FFT
               << ConvolutionLayer(3U, 3U, 8U, weights("w1.npy"), weights("b1.npy"), PadStrideInfo(1, 1, 1, 1))
               << ActivationLayer(relu)
               << PoolingLayer(PoolingLayerInfo(PoolingType::MAX, 2, PadStrideInfo(2, 2, 0, 0)))
@@ -106,7 +107,7 @@ def network(folder: Path, last: str, target: Target = Target.NEON) -> Graph:
     doubled = ActivationLayer(ActivationLayerInfo(ActivationFunction.LINEAR, 2.0, 0.0))
     graph, same = Graph(), PadStrideInfo(1, 1, 1, 1)
     graph << target << Tensor(TensorInfo(TensorShape(20, 18, 3, 1), 1, DataType.F32), load("x.npy"))
-    graph << ConvolutionLayer(3, 3, 8, load("w1.npy"), load("b1.npy"), same)
+    graph << ConvolutionMethodHint.FFT << ConvolutionLayer(3, 3, 8, load("w1.npy"), load("b1.npy"), same)
     graph << ActivationLayer(ActivationLayerInfo(ActivationFunction.RELU))
     graph << PoolingLayer(PoolingLayerInfo(PoolingType.MAX, 2, PadStrideInfo(2, 2, 0, 0)))
     graph << ConvolutionMethodHint.DIRECT << ConvolutionLayer(3, 3, 8, load("w2.npy"), None, same)

@@ -112,11 +112,12 @@ int main(int, char **arguments)
 {
     if(std::atoi(arguments[1]) == 1) Scheduler::set(Scheduler::Type::ST);
     Scheduler::get().set_num_threads(unsigned(std::atoi(arguments[1])));
-    Tensor src, w1, b1, mid, w2, b2, direct_out, dst, pooled, mean, active, row, fw, fb, scores;
+    Tensor src, w1, b1, mid, w2, b2, direct_out, dst, pooled, mean, active, row, fw, fb, scores, w3, far, narrow, little;
     floats(src, TensorShape(13, 11, 5));
     src.info()->extend_padding(PaddingSize{1, 2, 0, 3});
     floats(w1, TensorShape(3, 3, 5, 7)), floats(b1, TensorShape(7));
     floats(w2, TensorShape(5, 5, 7, 18)), floats(b2, TensorShape(18));
+    floats(w3, TensorShape(9, 7, 7, 6)), floats(narrow, TensorShape(3, 11, 5));
     floats(row, TensorShape(50)), floats(fw, TensorShape(50, 10)), floats(fb, TensorShape(10));
     // Setup Memory Manager
     Allocator allocator{};                                                               // Create an allocator to use for the backing memory allocation
@@ -125,6 +126,7 @@ int main(int, char **arguments)
     auto mm            = std::make_shared<MemoryManagerOnDemand>(lifetime_mgr, pool_mgr); // Create Memory Manager
     NEConvolutionLayer conv1(mm), conv2(mm);
     NEDirectConvolutionLayer direct;
+    NEFFTConvolutionLayer fft(mm);
     NEPoolingLayer pool, average;
     NEActivationLayer activation;
     NEFullyConnectedLayer connected;
@@ -132,6 +134,9 @@ int main(int, char **arguments)
     conv1.configure(&src, &w1, &b1, &mid, PadStrideInfo(1, 1, 1, 1));
     conv2.configure(&mid, &w2, nullptr, &dst, PadStrideInfo(2, 2, 2, 1), WeightsInfo(), ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU));
     direct.configure(&mid, &w2, &b2, &direct_out, PadStrideInfo(1, 1, 2, 2));
+    fft.configure(&mid, &w3, nullptr, &far, PadStrideInfo(1, 1, 4, 3), ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU));
+    NEWinogradConvolutionLayer small;
+    small.configure(&narrow, &w1, &b1, &little, PadStrideInfo(1, 1, 1, 1));
     pool.configure(&mid, &pooled, PoolingLayerInfo(PoolingType::MAX, 3, PadStrideInfo(2, 2, 1, 1)));
     average.configure(&mid, &mean, PoolingLayerInfo(PoolingType::AVG, 3, PadStrideInfo(2, 2)));
     activation.configure(&mid, &active, ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::TANH, 1.5f, 0.5f));
@@ -140,16 +145,17 @@ int main(int, char **arguments)
     mm->set_allocator(&allocator); // Set allocator to use
     mm->set_set_num_pools(1);      // Set number of pools to create in case parallel operations can be run
     mm->finalize();                // Finalize memory manager (Object lifetime check, Memory pool creation etc)
-    for(auto *t : {&src, &w1, &b1, &w2, &b2, &row, &fw, &fb}) fill(*t);
-    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores}) t->allocator()->allocate();
+    for(auto *t : {&src, &w1, &b1, &w2, &b2, &row, &fw, &fb, &w3, &narrow}) fill(*t);
+    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little}) t->allocator()->allocate();
     // Run layers (Memory will be recycled for internal buffers for conv1 and conv2
     for(int twice = 0; twice < 2; ++twice)
     {
         conv1.run();
         conv2.run();
+        fft.run();
     }
-    direct.run(), pool.run(), average.run(), activation.run(), connected.run();
-    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores}) show(*t);
+    small.run(), direct.run(), pool.run(), average.run(), activation.run(), connected.run();
+    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little}) show(*t);
 }
 """  # noqa: E501  # as above
 
@@ -162,6 +168,7 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     out = tmp_path_factory.mktemp("layers") / "out"
     words = [f"arch={request.param}", "os=linux", "set_soname=0"]
     names = [f"NE{name}" for name in ("ConvolutionLayer", "DirectConvolutionLayer", "PoolingLayer", "ActivationLayer")]
+    names.append("NEFFTConvolutionLayer")
     assert main(["compute", "build", *words, *names, "NEFullyConnectedLayer", "NESoftmaxLayer", "-o", str(out)]) == 0
     return out, compiler, emulator
 
@@ -192,7 +199,8 @@ def test_the_listing_of_iterators_prints_what_it_says(machine: tuple[Path, str, 
 def test_layers_give_what_numpy_gives(machine: tuple[Path, str, list[str]], tmp_path: Path, threads: int) -> None:
     rng = np.random.default_rng(threads)
     shapes = [(1, 5, 11, 13), (7, 5, 3, 3), (7,), (18, 7, 5, 5), (18,), (50,), (10, 50), (10,)]
-    src, w1, b1, w2, b2, row, fw, fb = given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    shapes += [(6, 7, 7, 9), (1, 5, 11, 3)]
+    src, w1, b1, w2, b2, row, fw, fb, w3, narrow = given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
     command = [*_program(machine, LAYERS, tmp_path), str(threads)]
     done = subprocess.run(command, input=b"".join(v.tobytes() for v in given), capture_output=True, check=True)
     same, one = PadStrideInfo(1, 1, 1, 1), Size2D()
@@ -202,7 +210,9 @@ def test_layers_give_what_numpy_gives(machine: tuple[Path, str, list[str]], tmp_
     kinds = compute.PoolingType
     most = pooled(mid, compute.PoolingLayerInfo(kinds.MAX, 3, PadStrideInfo(2, 2, 1, 1)))
     mean = pooled(mid, compute.PoolingLayerInfo(kinds.AVG, 3, PadStrideInfo(2, 2)))
-    wanted = [mid, dst, direct, most, mean, 1.5 * np.tanh(0.5 * mid), fw.astype(float) @ row + fb]
+    far = np.maximum(convolved(mid, w3, PadStrideInfo(1, 1, 4, 3), one, 1), 0)
+    little = convolved(narrow.astype(float), w1, same, one, 1) + b1[:, None, None]
+    wanted = [mid, dst, direct, most, mean, 1.5 * np.tanh(0.5 * mid), fw.astype(float) @ row + fb, far, little]
     values = np.frombuffer(done.stdout, np.float32)
     assert len(values) == sum(w.size for w in wanted)
     for want in wanted:

@@ -111,7 +111,8 @@ def _expected() -> Floats:
 HINTED = {
     ConvolutionMethod.GEMM: "blocked_gemm_8x12",
     ConvolutionMethod.DIRECT: "direct_convolution",
-    ConvolutionMethod.WINOGRAD: "winograd_batched_gemm",
+    ConvolutionMethod.WINOGRAD: "winograd_transform_input_4x4",
+    ConvolutionMethod.FFT: "fourier_columns",
 }
 
 

@@ -133,13 +133,20 @@ STAGES = {
     ),
     "NEDirectConvolutionLayer": ([], ["fill_border_float32", "direct_convolution"]),
     "NEWinogradConvolutionLayer": (
-        ["permute_weights", "winograd_transform_weights"],
+        ["permute_weights", "winograd_transform_weights_4x4"],
         [
             "permute_input",
-            "winograd_transform_input",
-            "winograd_batched_gemm",
-            "winograd_transform_output",
+            "winograd_transform_input_4x4",
+            "batched_gemm",
+            "winograd_transform_output_4x4",
             "permute_output",
+        ],
+    ),
+    "NEFFTConvolutionLayer": (
+        ["fourier_place_weights", "fourier_rows", "fourier_columns_of_weights"],
+        [
+            *("permute_input", "fourier_rows", "fourier_columns", "batched_gemm"),
+            *("fourier_columns_back", "fourier_rows_back", "permute_output"),
         ],
     ),
 }
@@ -169,9 +176,12 @@ def test_stages_of_convolutions(name: str, seed: int) -> None:
     """Sizes, strides, holes, paddings of memory, activations and a memory manager at random."""
     rng = np.random.default_rng(seed)
     n, channels, outputs, height, width = (int(v) for v in rng.integers(1, (3, 20, 30, 40, 40)))
-    side = 3 if name.startswith("NEWino") else int(rng.integers(1, 6))
+    is_fourier, is_winograd = name.startswith("NEFFT"), name.startswith("NEWino")
+    side = 3 if is_winograd else int(rng.integers(1, 16 if is_fourier else 6))
     strides, dilation = (1, 1), Size2D()
-    if side != 3:
+    if is_winograd and rng.integers(2):
+        height, width = height % 4 - 6, width  # tiles of 2x2
+    if not is_winograd and not is_fourier:
         strides = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     if name == "NEGEMMConvolutionLayer":
         dilation = Size2D(*map(int, rng.integers(1, 3, 2)))
@@ -191,8 +201,26 @@ def test_stages_of_convolutions(name: str, seed: int) -> None:
     manager.set_num_pools(1)
     manager.finalize()
     wanted = activated(convolved(x.astype(float), w.astype(float), info, dilation, 1) + b[:, None, None], act)
-    _close(_result(function, output), wanted, 4 * channels * side * side)  # one sum, in order
-    _close(_result(function, output), wanted, 4 * channels * side * side)  # one sum, in order
+    terms = (
+        (100 if is_winograd else 4) * channels * side * side
+    )  # one sum, in order; F(4x4, 3x3) errs five times as far
+    _close(_result(function, output), wanted, terms)
+    _close(_result(function, output), wanted, terms)
+
+
+@pytest.mark.parametrize("side", [1, 3, 4, 9, 15])
+def test_a_convolution_by_fourier_transforms(side: int) -> None:
+    """Without stages the compiler's algorithm, from four rows on; kernels and steps that transforms do not have."""
+    rng = np.random.default_rng(side)
+    x, w, b = _floats(rng, 2, 20, 19, 23), _floats(rng, 12, 20, side, side), _floats(rng, 12)
+    info, function, output = PadStrideInfo(1, 1, side // 2, side // 2), compute.NEFFTConvolutionLayer(), Tensor()
+    function.configure(tensor(x), tensor(w), tensor(b), output, info)
+    _close(
+        _result(function, output),
+        convolved(x.astype(float), w.astype(float), info, Size2D()) + b[:, None, None],
+        20 * side**2,
+    )
+    assert any("fourier" in kernel.name for kernel in function.kernels()) == (side >= 4)
 
 
 @pytest.mark.parametrize("once", [True, False])

@@ -74,6 +74,8 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("NEDirectConvolutionLayer", (_t(1, 8, 9, 9, kind=Q8), W, B, None, ONE), "the input is QASYMM8, wanted F32"),
     ("NEWinogradConvolutionLayer", (X, _t(24, 8, 5, 5), B, None, ONE), "the kernel is 5x5, wanted 3x3"),
     ("NEWinogradConvolutionLayer", (X, W, B, None, PadStrideInfo(2, 1)), "the strides are (2, 1), wanted 1"),
+    ("NEFFTConvolutionLayer", (X, W, B, None, PadStrideInfo(2, 1)), "the strides are (2, 1), wanted 1"),
+    ("NEFFTConvolutionLayer", (X, _t(24, 8, 5, 16), B, None, ONE), "the kernel is 16x5, wanted at most 15x15"),
     ("NEWinogradConvolutionLayer", (_t(1, 8, 1, 9), W, B, None, PAD1), "a part of the kernel never meets"),
     ("NEDepthwiseConvolutionLayer", (X, _t(9, 3, 3), None, None, ONE), "weights are for 9 channels, wanted 8"),
     ("NEDepthwiseConvolutionLayer", (X, _t(8, 3, 3), None, None, ONE, 0), "a depth multiplier of 0"),

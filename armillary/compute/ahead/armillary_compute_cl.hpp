@@ -381,7 +381,7 @@ ARMILLARY_COMPUTE_CL4(Scale, Remap, WarpAffine, WarpPerspective)
 ARMILLARY_COMPUTE_CL4(FastCorners, HarrisCorners, GEMM, GEMMConvolutionLayer)
 ARMILLARY_COMPUTE_CL4(DirectConvolutionLayer, WinogradConvolutionLayer, FullyConnectedLayer, FlattenLayer)
 ARMILLARY_COMPUTE_CL4(ReshapeLayer, PoolingLayer, ActivationLayer, SoftmaxLayer)
-ARMILLARY_COMPUTE_CL(ColorConvert) ARMILLARY_COMPUTE_CL(ChannelExtract) ARMILLARY_COMPUTE_CL(ChannelCombine)
+ARMILLARY_COMPUTE_CL4(FFTConvolutionLayer, ColorConvert, ChannelExtract, ChannelCombine)
 using CLWinogradLayer = CLWinogradConvolutionLayer;
 
 namespace graph { namespace detail {
@@ -397,6 +397,7 @@ struct CLFunctions {
   using GEMM = CLGEMMConvolutionLayer;
   using Direct = CLDirectConvolutionLayer;
   using Winograd = CLWinogradConvolutionLayer;
+  using FFT = CLFFTConvolutionLayer;
 };
 inline compute::Tensor *new_cl_tensor() { // a graph prepares OpenCL itself
   CLScheduler::get().default_init();

@@ -211,6 +211,7 @@ public:
     switch (ctx.hints().convolution_method_hint()) {
     case ConvolutionMethod::DIRECT: return ready(new typename F::Direct(mm), in, ctx.input(1), ctx.input(2), out, info);
     case ConvolutionMethod::WINOGRAD: return ready(new typename F::Winograd(mm), in, ctx.input(1), ctx.input(2), out, info);
+    case ConvolutionMethod::FFT: return ready(new typename F::FFT(mm), in, ctx.input(1), ctx.input(2), out, info);
     default: return ready(new typename F::GEMM(mm), in, ctx.input(1), ctx.input(2), out, info);
     }
   }
@@ -242,6 +243,7 @@ struct NEFunctions {
   using GEMM = NEGEMMConvolutionLayer;
   using Direct = NEDirectConvolutionLayer;
   using Winograd = NEWinogradConvolutionLayer;
+  using FFT = NEFFTConvolutionLayer;
 };
 static const bool has_ne_operations = register_operations<NEFunctions>();
 } // namespace detail

@@ -71,7 +71,7 @@ public:
   int size;
   PadStrideInfo info;
 };
-enum class ConvolutionMethod { GEMM, DIRECT, WINOGRAD };
+enum class ConvolutionMethod { GEMM, DIRECT, WINOGRAD, FFT };
 struct WeightsInfo {};
 struct GEMMInfo {};
 
@@ -298,6 +298,7 @@ protected:
     detail::limits(v, act);
     const int batch = int(in[3]);
     if (method == ConvolutionMethod::WINOGRAD) return winograd(input, weights, biases, output, v, batch);
+    if (method == ConvolutionMethod::FFT) return fourier(input, weights, biases, output, v, batch);
     if (method == ConvolutionMethod::DIRECT) return direct(input, weights, biases, output, v, batch);
     gemm(input, weights, biases, output, v, batch);
   }
@@ -358,31 +359,83 @@ private:
     add("col2im", {{"product", product}, {"biases", added}, {"out", output}}, lines, v, "", output);
     end(product);
   }
-  void winograd(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, V v, int batch) {
-    const int rows = int(v["rows"]), columns = int(v["columns"]), out_rows = int(v["out_rows"]);
-    const int whole = detail::filled(int(v["channels"]), detail::LANES);
-    const int whole_outputs = detail::filled(int(v["outputs"]), detail::LANES);
-    v["tile_rows"] = (out_rows + 1) / 2, v["tile_columns"] = (v["out_columns"] + 1) / 2;
-    const int lines = batch * int(v["tile_rows"]), whole_tiles = detail::filled(lines * int(v["tile_columns"]), 4);
-    v["whole"] = v["whole_channels"] = whole, v["whole_outputs"] = whole_outputs, v["whole_tiles"] = whole_tiles;
-    const Tensor *added = biases_or_zeros(biases, whole_outputs);
-    Tensor *turned = constant(size_t(9) * whole * whole_outputs), *panels = constant(size_t(16) * whole * whole_outputs);
-    add_once("permute_weights", {{"weights", weights}, {"out", turned}}, whole, v);
-    add_once("winograd_transform_weights", {{"weights", turned}, {"out", panels}}, whole_outputs / detail::LANES, v);
-    Tensor *image = begin(size_t(batch) * rows * columns * whole);
-    add("permute_input", {{"image", input}, {"out", image}}, batch * rows, v, "", input);
-    Tensor *tiled = begin(size_t(16) * whole_tiles * whole);
-    add("winograd_transform_input", {{"image", image}, {"out", tiled}}, lines, v);
+  // A convolution by transforms of tiles, of tile_x by tile_y outputs and so many products (`functions/nn/staged.py`).
+  struct Tiled {
+    V n, outer; // numbers of stages of the input, and of the output
+    const Tensor *biases;
+    int64_t kernels, tiles, products;
+    int lines, batch;
+  };
+  Tiled tiled(const ITensor *biases, V v, int batch, int tile_x, int tile_y, int products) {
+    const int whole = detail::filled(int(v["channels"]), detail::LANES), wide = detail::filled(int(v["outputs"]), detail::LANES);
+    const int64_t across = (v["out_columns"] + tile_x - 1) / tile_x, down = (v["out_rows"] + tile_y - 1) / tile_y;
+    v["tile_columns"] = across, v["tile_rows"] = down, v["tile_x"] = tile_x, v["tile_y"] = tile_y;
+    v["whole"] = v["whole_channels"] = whole, v["whole_outputs"] = wide;
+    v["whole_tiles"] = detail::filled(int(batch * down * across), 4);
+    V outer(v);
+    outer["rows"] = v["out_rows"], outer["columns"] = v["out_columns"], outer["whole"] = wide, outer["channels"] = v["outputs"];
+    return Tiled{v, outer, biases_or_zeros(biases, wide), int64_t(whole) * wide, batch * down * across, products,
+                 int(batch * down), batch};
+  }
+  Tensor *then(const std::string &name, const char *from, Tensor *input, int64_t size, int count, const V &v) {
+    Tensor *out = begin(size_t(size));
+    add(name, {{from, input}, {"out", out}}, count, v);
+    end(input);
+    return out;
+  }
+  Tensor *once(const std::string &name, const char *from, const Tensor *input, int64_t size, int count, const V &v) {
+    Tensor *out = constant(size_t(size));
+    add_once(name, {{from, input}, {"out", out}}, count, v);
+    return out;
+  }
+  Tensor *channels_last(const ITensor *input, Tiled &t) {
+    const int lines = t.batch * int(t.n["rows"]);
+    Tensor *image = begin(size_t(lines * t.n["columns"] * t.n["whole"]));
+    add("permute_input", {{"image", input}, {"out", image}}, lines, t.n, "", input);
+    return image;
+  }
+  Tensor *multiplied(Tensor *points, const Tensor *panels, Tiled &t) {
+    Tensor *product = begin(size_t(t.products * t.n["whole_tiles"] * t.n["whole_outputs"]));
+    add("batched_gemm", {{"a", points}, {"b", panels}, {"out", product}}, int(t.products), t.n);
+    end(points);
+    return product;
+  }
+  void finish(const std::string &name, const char *from, Tensor *values, ITensor *output, Tiled &t) {
+    const int lines = t.batch * int(t.outer["rows"]);
+    Tensor *image = begin(size_t(lines * t.outer["columns"] * t.outer["whole"]));
+    add(name, {{from, values}, {"biases", t.biases}, {"out", image}}, t.lines, t.outer);
+    end(values);
+    add("permute_output", {{"image", image}, {"out", output}}, lines, t.outer, "", output);
     end(image);
-    Tensor *product = begin(size_t(16) * whole_tiles * whole_outputs);
-    add("winograd_batched_gemm", {{"a", tiled}, {"b", panels}, {"out", product}}, 16, v);
-    end(tiled);
-    v["rows"] = out_rows, v["columns"] = v["out_columns"], v["whole"] = whole_outputs, v["channels"] = v["outputs"];
-    Tensor *made = begin(size_t(batch) * out_rows * size_t(v["columns"]) * whole_outputs);
-    add("winograd_transform_output", {{"product", product}, {"biases", added}, {"out", made}}, lines, v);
-    end(product);
-    add("permute_output", {{"image", made}, {"out", output}}, batch * out_rows, v, "", output);
-    end(made);
+  }
+  void winograd(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, V v, int batch) {
+    const int side = std::min(v["rows"], v["columns"]) > 4 ? 4 : 2, products = (side + 2) * (side + 2);
+    const std::string suffix = side == 4 ? "_4x4" : "_2x2";
+    Tiled t = tiled(biases, v, batch, side, side, products);
+    const int whole = int(t.n["whole"]), wide = int(t.n["whole_outputs"]);
+    Tensor *turned = once("permute_weights", "weights", weights, 9 * t.kernels, whole, t.n);
+    const Tensor *panels = once("winograd_transform_weights" + suffix, "weights", turned, products * t.kernels, wide / detail::LANES, t.n);
+    const int64_t points = products * t.n["whole_tiles"] * whole;
+    Tensor *tiles = then("winograd_transform_input" + suffix, "image", channels_last(input, t), points, t.lines, t.n);
+    finish("winograd_transform_output" + suffix, "product", multiplied(tiles, panels, t), output, t);
+  }
+  void fourier(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, V v, int batch) {
+    if (v["stride_x"] != 1 || v["stride_y"] != 1 || std::max(v["kernel_x"], v["kernel_y"]) > 15)
+      throw std::invalid_argument("a convolution by FFT takes kernels of up to 15x15 and strides of 1");
+    Tiled t = tiled(biases, v, batch, 17 - int(v["kernel_x"]), 17 - int(v["kernel_y"]), 384);
+    const int whole = int(t.n["whole"]), wide = int(t.n["whole_outputs"]);
+    V w(t.n); // weights are images of one tile, a batch of channels whose channels are outputs
+    w["whole"] = wide, w["rows"] = w["columns"] = 16, w["left"] = w["top"] = 0, w["tile_rows"] = w["tile_columns"] = 1;
+    w["point_step"] = t.kernels, w["tile_step"] = detail::LANES, w["vector_step"] = whole * detail::LANES;
+    Tensor *placed = once("fourier_place_weights", "weights", weights, 256 * t.kernels, whole, t.n);
+    Tensor *turned = once("fourier_rows", "image", placed, 256 * t.kernels, whole, w);
+    const Tensor *panels = once("fourier_columns_of_weights", "half", turned, 384 * t.kernels, whole, w);
+    t.n["point_step"] = t.n["whole_tiles"] * whole, t.n["tile_step"] = whole, t.n["vector_step"] = detail::LANES;
+    Tensor *half = then("fourier_rows", "image", channels_last(input, t), 256 * t.tiles * whole, t.lines, t.n);
+    Tensor *points = then("fourier_columns", "half", half, 384 * t.n["whole_tiles"] * whole, t.lines, t.n);
+    Tensor *product = multiplied(points, panels, t);
+    finish("fourier_rows_back", "half", then("fourier_columns_back", "product", product, 256 * t.tiles * wide, t.lines, t.outer),
+           output, t);
   }
 };
 
@@ -398,6 +451,7 @@ private:
 ARMILLARY_COMPUTE_CONVOLUTION(NEGEMMConvolutionLayer, GEMM)
 ARMILLARY_COMPUTE_CONVOLUTION(NEDirectConvolutionLayer, DIRECT)
 ARMILLARY_COMPUTE_CONVOLUTION(NEWinogradConvolutionLayer, WINOGRAD)
+ARMILLARY_COMPUTE_CONVOLUTION(NEFFTConvolutionLayer, FFT)
 #undef ARMILLARY_COMPUTE_CONVOLUTION
 using NEWinogradLayer = NEWinogradConvolutionLayer;
 

@@ -14,7 +14,7 @@ from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas import arithmetic as points
 from armillary.compute.functions.formulas import features, filters, flow, geometry, pyramid
-from armillary.compute.functions.stages import images, products, rows, winograd
+from armillary.compute.functions.stages import fourier, images, products, rows, tiles, winograd
 from armillary.compute.functions.stages.stage import Stage
 from armillary.compute.functions.vision import colour, statistics
 from armillary.compute.functions.vision import features as edges
@@ -25,7 +25,8 @@ _U8, _S16, _S32, _F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32
 _PRODUCTS = products.STAGES
 _GEMM = (*_PRODUCTS, images.FILL_BORDER, images.IM2COL, images.RESHAPE_WEIGHTS, images.COL2IM)
 _DIRECT = (images.FILL_BORDER, images.direct(True), images.direct(False))
-_WINOGRAD = (images.FILL_BORDER, *winograd.STAGES)
+_WINOGRAD = (images.FILL_BORDER, *tiles.STAGES, *winograd.STAGES)
+_FOURIER = (images.FILL_BORDER, *tiles.STAGES, *fourier.STAGES)
 _PAIRS = ((_U8, _U8, _U8), (_U8, _U8, _S16), (_U8, _S16, _S16), (_S16, _U8, _S16), (_S16, _S16, _S16))
 _POLICIES, _BORDERS = ("nearest", "bilinear"), ("constant", "replicate")
 _PATTERNS = (MatrixPattern.BOX, MatrixPattern.CROSS, MatrixPattern.DISK)
@@ -128,6 +129,7 @@ FUNCTIONS: dict[str, tuple[Kernel, ...]] = {
     "NEGEMMConvolutionLayer": _GEMM,
     "NEDirectConvolutionLayer": _DIRECT,
     "NEWinogradConvolutionLayer": _WINOGRAD,
+    "NEFFTConvolutionLayer": _FOURIER,
     "NEGEMM": _PRODUCTS,
     "NEFullyConnectedLayer": (*_PRODUCTS, images.RESHAPE_WEIGHTS, rows.COPY_ROWS),
     "NEFlattenLayer": (rows.COPY_ROWS,),

@@ -39,6 +39,10 @@ class CLDirectConvolutionLayer(_OnDevice, convolution.NEDirectConvolutionLayer):
     """As `NEDirectConvolutionLayer`."""
 
 
+class CLFFTConvolutionLayer(_OnDevice, convolution.NEFFTConvolutionLayer):
+    """As `NEFFTConvolutionLayer`; the compiler chooses the algorithm."""
+
+
 class CLFullyConnectedLayer(_OnDevice, product.NEFullyConnectedLayer):
     """As `NEFullyConnectedLayer`."""
 

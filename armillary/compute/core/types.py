@@ -24,7 +24,7 @@ class DimensionRoundingType(Enum):
 class ConvolutionMethod(Enum):
     """How a convolution is computed."""
 
-    GEMM, DIRECT, WINOGRAD = "gemm", "direct", "winograd"
+    GEMM, DIRECT, WINOGRAD, FFT = "gemm", "direct", "winograd", "fft"
 
 
 class ActivationFunction(Enum):

@@ -24,6 +24,7 @@ _METHODS = {
     ConvolutionMethod.GEMM: "GEMMConvolutionLayer",
     ConvolutionMethod.DIRECT: "DirectConvolutionLayer",
     ConvolutionMethod.WINOGRAD: "WinogradConvolutionLayer",
+    ConvolutionMethod.FFT: "FFTConvolutionLayer",
 }
 Rule = Callable[[NodeContext], IFunction]
 

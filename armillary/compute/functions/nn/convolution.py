@@ -28,6 +28,7 @@ from armillary.compute.functions.nn.body import Body, ImageShape, Node
 from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.functions.nn.requantize import activation_limits, requantized, scale_ratio
 from armillary.compute.functions.nn.staged import Moves, objection_to_stages, staged_convolution
+from armillary.compute.functions.stages.fourier import LARGEST
 from armillary.compute.runtime.tensor import Tensor
 
 PER_CHANNEL = DataType.QSYMM8_PER_CHANNEL
@@ -366,6 +367,54 @@ class NEWinogradConvolutionLayer(_Convolution):
         planes = relay.reshape(value, newshape=(0, 0, -1))  # a slice of the image itself would take smaller blocks
         retained = relay.strided_slice(planes, begin=[0], end=[outputs], strides=[1], axes=[1])
         return relay.reshape_like(retained, value, lhs_begin=2, lhs_end=3, rhs_begin=2, rhs_end=4)
+
+
+class NEFFTConvolutionLayer(_Convolution):
+    """A convolution by Fourier transforms of 16x16 tiles, for kernels of up to 15x15 that move by one pixel.
+
+    A pixel of the output takes 384 / ((17 - width) * (17 - height)) products, whatever the kernel. Without stages,
+    kernels of fewer than four rows or columns are multiplied directly.
+    """
+
+    _method = ConvolutionMethod.FFT
+    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0, "relay.FourierConv2D.use": 1}
+
+    @classmethod
+    def validate(
+        cls,
+        input: TensorInfo,
+        weights: TensorInfo,
+        biases: TensorInfo | None,
+        output: TensorInfo | None,
+        conv_info: PadStrideInfo,
+        act_info: ActivationLayerInfo | None = None,
+    ) -> Status:
+        """Whether tensors of this information can be configured."""
+        kernels, strides = weights.in_nchw(), conv_info.stride()
+        size = kernels.dimension(0), kernels.dimension(1)
+        wrong = base.status_of(
+            cls.__name__,
+            base.wrong_type("the input", input, base.FLOATS),
+            "" if max(size) <= LARGEST else f"the kernel is {size[0]}x{size[1]}, wanted at most {LARGEST}x{LARGEST}",
+            "" if strides == (1, 1) else f"the strides are {strides}, wanted 1",
+        )
+        if not wrong:
+            return wrong
+        return _objections(cls.__name__, (input, weights, biases, output), _Asked(conv_info, act_info=act_info))
+
+    def configure(
+        self,
+        input: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        output: Tensor,
+        conv_info: PadStrideInfo,
+        act_info: ActivationLayerInfo | None = None,
+    ) -> None:
+        """Set the tensors and how the kernel moves over the image."""
+        tensors = (input, weights, biases, output)
+        self._refuse(self.validate(*_infos(tensors), conv_info, act_info))
+        self._build(tensors, _Asked(conv_info, act_info=act_info))
 
 
 class NEDepthwiseConvolutionLayer(_Convolution):

@@ -20,7 +20,7 @@ from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo, ConvolutionMethod
 from armillary.compute.core.window import Window
 from armillary.compute.functions.nn.body import Body
-from armillary.compute.functions.stages import images, products, winograd
+from armillary.compute.functions.stages import fourier, images, products, tiles, winograd
 from armillary.compute.functions.stages.stage import LANES, Stage, StageKernel
 from armillary.compute.functions.vision.base import Work
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
@@ -242,42 +242,125 @@ def _gemm(plan: Plan, body: Body, moves: Moves, input: Tensor, output: Tensor) -
     plan.end(product)
 
 
+# Stages one after another: a stage, how much it writes, how many iterations it has, its numbers.
+_Link = tuple[Stage, int, int, Numbers]
+
+
+def _chain(plan: Plan, tensor: Tensor, *links: _Link) -> Tensor:
+    """Stages of each run, each of what the one before wrote."""
+    for stage, size, count, numbers in links:
+        out = plan.begin(size)
+        plan.each.append(Step(stage, (tensor, out), count, numbers))
+        plan.end(tensor)
+        tensor = out
+    return tensor
+
+
+def _chain_once(plan: Plan, tensor: Tensor, *links: _Link) -> Tensor:
+    """Stages that run once."""
+    for stage, size, count, numbers in links:
+        out = plan.constant(size)
+        plan.once.append(Step(stage, (tensor, out), count, numbers))
+        tensor = out
+    return tensor
+
+
+class _Tiled:
+    """What a convolution by transforms of tiles has, of so many outputs along x and y and so many products."""
+
+    def __init__(self, plan: Plan, body: Body, moves: Moves, tile: tuple[int, int], products: int) -> None:
+        self.plan, self.moves, self.products = plan, moves, products
+        self.whole, self.whole_outputs = (-(-n // LANES) * LANES for n in (moves.channels, moves.outputs))
+        across, down = (-(-n // side) for n, side in zip(moves.output, tile, strict=True))
+        self.lines, self.tiles = moves.batch * down, moves.batch * down * across
+        self.whole_tiles = -(-self.tiles // tiles.TILE.rows) * tiles.TILE.rows
+        self.weights, self.biases = plan.weights(body, "w"), plan.weights(body, "b", self.whole_outputs)
+        sizes = moves.numbers() | {"whole": self.whole, "whole_channels": self.whole, "tile_x": tile[0]}
+        sizes |= {"whole_outputs": self.whole_outputs, "whole_tiles": self.whole_tiles, "tile_y": tile[1]}
+        sizes |= {"tile_rows": down, "tile_columns": across, "columns": moves.size[0], "rows": moves.size[1]}
+        self.numbers: Numbers = sizes | {"left": moves.pad[0], "top": moves.pad[1]}
+        outer: Numbers = {"whole": self.whole_outputs, "channels": moves.outputs}
+        outer |= {"rows": moves.output[1], "columns": moves.output[0]}
+        self.outer = self.numbers | outer | moves.limits()
+
+    def image(self, input: Tensor) -> Tensor:
+        """The input with channels last."""
+        lines, out = self.moves.batch * self.moves.size[1], math.prod(self.moves.size) * self.moves.batch
+        image = self.plan.begin(out * self.whole)
+        self.plan.each.append(Step(tiles.PERMUTE_INPUT, (input, image), lines, self.numbers, input))
+        return image
+
+    def multiply(self, points: Tensor, panels: Tensor) -> Tensor:
+        """The products."""
+        product = self.plan.begin(self.products * self.whole_tiles * self.whole_outputs)
+        step = Step(tiles.BATCHED_GEMM, (points, panels, product), self.products, self.numbers)
+        self.plan.each.append(step)
+        self.plan.end(points)
+        return product
+
+    def finish(self, stage: Stage, values: Tensor, output: Tensor) -> None:
+        """The stage that writes pixels, then channels in front again."""
+        lines = self.moves.batch * self.moves.output[1]
+        image = self.plan.begin(lines * self.moves.output[0] * self.whole_outputs)
+        self.plan.each.append(Step(stage, (values, self.biases, image), self.lines, self.outer))
+        self.plan.end(values)
+        self.plan.each.append(Step(tiles.PERMUTE_OUTPUT, (image, output), lines, self.outer, output))
+        self.plan.end(image)
+
+
 def _winograd(plan: Plan, body: Body, moves: Moves, input: Tensor, output: Tensor) -> None:
-    side, (columns, rows), (out_columns, out_rows) = winograd.OUTPUT_TILE, moves.size, moves.output
-    whole, whole_outputs = (-(-n // LANES) * LANES for n in (moves.channels, moves.outputs))
-    tile_columns, tile_rows = -(-out_columns // side), -(-out_rows // side)
-    tiles, lines = moves.batch * tile_rows * tile_columns, moves.batch * tile_rows
-    whole_tiles = -(-tiles // winograd.TILE.rows) * winograd.TILE.rows
-    weights, biases = plan.weights(body, "w"), plan.weights(body, "b", whole_outputs)
-    turned = plan.constant(winograd.KERNEL**2 * whole * whole_outputs)
-    panels = plan.constant(winograd.PRODUCTS * whole * whole_outputs)
-    sizes: Numbers = {"channels": moves.channels, "outputs": moves.outputs, "whole_channels": whole}
-    sizes |= {"whole_outputs": whole_outputs, "whole": whole, "whole_tiles": whole_tiles}
-    sizes |= {"tile_rows": tile_rows, "tile_columns": tile_columns, "rows": rows, "columns": columns}
-    plan.once += [
-        Step(winograd.PERMUTE_WEIGHTS, (weights, turned), whole, sizes),
-        Step(winograd.TRANSFORM_WEIGHTS, (turned, panels), whole_outputs // LANES, sizes),
-    ]
-    image = plan.begin(moves.batch * rows * columns * whole)
-    plan.each.append(Step(winograd.PERMUTE_INPUT, (input, image), moves.batch * rows, sizes, input))
-    tiled, pads = plan.begin(winograd.PRODUCTS * whole_tiles * whole), {"left": moves.pad[0], "top": moves.pad[1]}
-    plan.each.append(Step(winograd.TRANSFORM_INPUT, (image, tiled), lines, sizes | pads))
-    plan.end(image)
-    product = plan.begin(winograd.PRODUCTS * whole_tiles * whole_outputs)
-    plan.each.append(Step(winograd.BATCHED_GEMM, (tiled, panels, product), winograd.PRODUCTS, sizes))
-    plan.end(tiled)
-    outer: Numbers = {"rows": out_rows, "columns": out_columns, "whole": whole_outputs, "channels": moves.outputs}
-    made, numbers = plan.begin(moves.batch * out_rows * out_columns * whole_outputs), sizes | outer | moves.limits()
-    plan.each.append(Step(winograd.TRANSFORM_OUTPUT, (product, biases, made), lines, numbers))
-    plan.end(product)
-    plan.each.append(Step(winograd.PERMUTE_OUTPUT, (made, output), moves.batch * out_rows, numbers, output))
-    plan.end(made)
+    side = winograd.tile_of(moves.size)
+    products = winograd.side_of(side) ** 2
+    t = _Tiled(plan, body, moves, (side, side), products)
+    kernels, n = t.whole * t.whole_outputs, t.numbers
+    panels = _chain_once(
+        plan,
+        t.weights,
+        (winograd.PERMUTE_WEIGHTS, 9 * kernels, t.whole, n),
+        (winograd.transform_weights(side), products * kernels, t.whole_outputs // LANES, n),
+    )
+    points = products * t.whole_tiles * t.whole
+    tiled = _chain(plan, t.image(input), (winograd.transform_input(side), points, t.lines, n))
+    t.finish(winograd.transform_output(side), t.multiply(tiled, panels), output)
+
+
+def _fourier(plan: Plan, body: Body, moves: Moves, input: Tensor, output: Tensor) -> None:
+    tile = tuple(fourier.LARGEST + 2 - side for side in moves.kernel)
+    t = _Tiled(plan, body, moves, (tile[0], tile[1]), fourier.POINTS)
+    kernels, whole, n = t.whole * t.whole_outputs, t.whole, t.numbers
+    side = fourier.LARGEST + 1
+    # Weights are images of one tile, a batch of channels whose channels are outputs.
+    placed: Numbers = {"whole": t.whole_outputs, "rows": side, "columns": side, "left": 0, "top": 0}
+    placed |= {
+        "tile_rows": 1,
+        "tile_columns": 1,
+        "point_step": kernels,
+        "tile_step": LANES,
+        "vector_step": whole * LANES,
+    }
+    panels = _chain_once(
+        plan,
+        t.weights,
+        (fourier.PLACE_WEIGHTS, fourier.PLACES * kernels, whole, n),
+        (fourier.ROWS, fourier.PLACES * kernels, whole, n | placed),
+        (fourier.COLUMNS_OF_WEIGHTS, fourier.POINTS * kernels, whole, n | placed),
+    )
+    n = n | {"point_step": t.whole_tiles * whole, "tile_step": whole, "vector_step": LANES}
+    points = _chain(
+        plan,
+        t.image(input),
+        (fourier.ROWS, fourier.PLACES * t.tiles * whole, t.lines, n),
+        (fourier.COLUMNS, fourier.POINTS * t.whole_tiles * whole, t.lines, n),
+    )
+    back = (fourier.COLUMNS_BACK, fourier.PLACES * t.tiles * t.whole_outputs, t.lines, t.outer)
+    t.finish(fourier.ROWS_BACK, _chain(plan, t.multiply(points, panels), back), output)
 
 
 _METHODS: Mapping[ConvolutionMethod, Callable[[Plan, Body, Moves, Tensor, Tensor], None]] = {
     ConvolutionMethod.DIRECT: _direct,
     ConvolutionMethod.GEMM: _gemm,
     ConvolutionMethod.WINOGRAD: _winograd,
+    ConvolutionMethod.FFT: _fourier,
 }
 
 

@@ -22,10 +22,11 @@ from armillary.backends.cpu.cost.model import (
     tile_estimate,
     tiles,
 )
+from armillary.backends.fourier import SIDE
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel
 
-SIDE, PARTS, PART = 16, 8, 48  # of a tile; parts of the points, and points of a part
+PARTS, PART = 8, 48  # parts of the points of a tile, and points of a part
 POINTS = PARTS * PART
 KERNELS = range(4, SIDE)  # rows and columns of kernels: smaller ones have better algorithms
 DATA_CYCLES, OUTPUT_CYCLES = 3000.0, 2500.0  # of a tile of a vector of channels, without memory

@@ -20,29 +20,24 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, POINTS, SIDE
+from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, POINTS
+from armillary.backends.fourier import FORMS, HALF, SIDE, Row, Value, steps, twist, weighted_sum
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._deferred import E, te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32, need_rank, reduce_axes
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.ops.nn.conv_blocked import unblock, unblock_weight
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
-HALF = SIDE // 2
-FORMS = 3  # products for a complex one
 TRANSFORM = 3000.0  # additions and multiplications of a tile or a kernel, about
-RADIX = 4
-
-Row = tuple[tuple[int, float], ...]  # (index, factor) of the terms of a sum
-Value: TypeAlias = Callable[[int], "te.Expr"]
 
 
 @record
@@ -84,110 +79,13 @@ def _reference(attrs: FourierAttrs, data: Array, weight: Array) -> Array:
     return np.ascontiguousarray(blocked).astype(data.dtype)
 
 
-# --- transforms as sparse matrices over (element, real or imaginary part), and their application ----------------------
-
-
-def _complex_rows(terms: Sequence[Sequence[tuple[int, complex]]]) -> tuple[Row, ...]:
-    """Rows of real sums for rows of complex ones: (factor a + bi) x (re, im) = (a re - b im, b re + a im)."""
-    rows: list[Row] = []
-    for sums in terms:
-        rows.append(tuple(t for j, f in sums for t in ((2 * j, f.real), (2 * j + 1, -f.imag))))
-        rows.append(tuple(t for j, f in sums for t in ((2 * j, f.imag), (2 * j + 1, f.real))))
-    return tuple(tuple((j, f) for j, f in row if abs(f) > 1e-12) for row in rows)
-
-
-@cache
-def _radix(size: int, radix: int, sign: int, present: int) -> tuple[Row, ...]:
-    """First step of a transform of `size`: place r * radix + k is the sum of i^(k j) x[r + j * size / radix].
-
-    Elements from `present` on are zero.
-    """
-    step = size // radix
-    return _complex_rows(
-        [
-            [
-                (r + j * step, cmath.exp(sign * 2j * math.pi * j * k / radix))
-                for j in range(radix)
-                if r + j * step < present
-            ]
-            for r in range(step)
-            for k in range(radix)
-        ]
-    )
-
-
-@cache
-def _twiddle(size: int, radix: int, sign: int) -> tuple[Row, ...]:
-    """Second step: place r * radix + k is turned by r k / size."""
-    places = [(r, k) for r in range(size // radix) for k in range(radix)]
-    return _complex_rows([[(r * radix + k, cmath.exp(sign * 2j * math.pi * r * k / size))] for r, k in places])
-
-
-@cache
-def _last(size: int, radix: int, sign: int) -> tuple[Row, ...]:
-    """Third step: element k + radix * l is the sum over r of the places r * radix + k, turned by r l radix / size."""
-    rest = size // radix
-    return _complex_rows(
-        [
-            [(r * radix + n % radix, cmath.exp(sign * 2j * math.pi * r * (n // radix) / rest)) for r in range(rest)]
-            for n in range(size)
-        ]
-    )
-
-
-@cache
-def _twist(sign: int) -> tuple[Row, ...]:
-    """Complex element j turned by j / 32: between the roots of x^8 = i and those of x^8 = 1."""
-    return _complex_rows([[(j, cmath.exp(sign * 1j * math.pi * j / SIDE))] for j in range(HALF)])
-
-
 def _apply(rows: Sequence[Row], row: te.ExprLike, value: Value) -> te.Expr:
     """Row `row` (known after unrolling) of the matrix times the vector of values, as a choice between sums."""
-    sums = [_sum(terms, value) for terms in rows]
+    sums = [weighted_sum(terms, value) for terms in rows]
     result = sums[-1]
     for index in reversed(range(len(sums) - 1)):
         result = te.select(row == index, sums[index], result)
     return result
-
-
-def _sum(terms: Row, value: Value) -> te.Expr:
-    """First with third terms, second with fourth: rows that differ in signs then share the partial sums."""
-    halves = [terms[start::2] for start in range(min(2, len(terms)))]
-    total, is_negative = _joined([_joined([_term(*t, value) for t in half]) for half in halves])
-    result: te.Expr = total * -1.0 if is_negative else total
-    return result
-
-
-def _term(index: int, factor: float, value: Value) -> tuple[te.Expr, bool]:
-    """The value times the size of its factor, and whether that is negative."""
-    size = abs(factor)
-    return (value(index) if abs(size - 1) < 1e-12 else value(index) * size), factor < 0
-
-
-def _joined(parts: Sequence[tuple[te.Expr, bool]]) -> tuple[te.Expr, bool]:
-    """The sum of signed parts or its opposite, whichever starts with a plus, and whether it is the opposite.
-
-    Products by factors are added, with the factor's sign: a sum takes a product in, a difference does not.
-    """
-    (total, is_negative), *others = parts
-    for part, minus in others:
-        if minus == is_negative:
-            total = total + part
-        elif (opposite := _opposite(part)) is not None:
-            total = total + opposite
-        elif (opposite := _opposite(total)) is not None:
-            total, is_negative = part + opposite, minus
-        else:
-            total = total - part
-    return total, is_negative
-
-
-def _opposite(product: te.Expr) -> te.Expr | None:
-    """A product by a factor with another sign; None for what is none."""
-    if isinstance(product, E.Mul) and isinstance(product.b, E.FloatImm):
-        result: te.Expr = product.a * -product.b.value
-        return result
-    return None
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------
@@ -239,8 +137,7 @@ def _transform(
     shape: Sequence[int], size: int, sign: int, present: int, value: Callable[..., te.Expr], tag: str
 ) -> te.Tensor:
     """A complex transform of `size` along the axis before the last, in three steps with a radix of four."""
-    steps = (_radix(size, RADIX, sign, present), _twiddle(size, RADIX, sign), _last(size, RADIX, sign))
-    for number, rows in enumerate(steps):
+    for number, rows in enumerate(steps(size, sign, present)):
         result = _stage(shape, rows, value, f"{tag}_{number}", f"{tag}_{number}")
         value = partial(_along, result)
     return result
@@ -266,7 +163,7 @@ def _data_points(
     tile = te.compute((tiles, i_blocks, SIDE, SIDE, ci), read, name="tile", tag="fourier_tile")
     shape = (tiles, i_blocks, SIDE, SIDE, ci)
     twisted = _stage(
-        shape, _twist(1), lambda axes, k: tile(*axes[:3], k // 2 + HALF * (k % 2), axes[-1]), "twisted", "data_twist"
+        shape, twist(1), lambda axes, k: tile(*axes[:3], k // 2 + HALF * (k % 2), axes[-1]), "twisted", "data_twist"
     )
     rows = _transform(shape, HALF, 1, HALF, partial(_along, twisted), "data_rows")
     held = te.compute(shape, lambda t, c, y, s, i: rows(t, c, y, s, i), name="data_held", tag="fourier_data_held")
@@ -358,7 +255,7 @@ def _output_tiles(product: te.Tensor, kernel: tuple[int, int]) -> te.Tensor:
         lambda axes, k: held(axes[0], axes[1], k // 2, axes[2], k % 2, axes[-1]),
         "output_rows",
     )
-    back = _twist(-1)
+    back = twist(-1)
     untwist = [back[2 * (x % HALF) + x // HALF] for x in range(kw - 1, SIDE)]
     return _stage((tiles, o_blocks, m_h, m_w, co), untwist, partial(_along, rows), "output_tile", "output")
 
