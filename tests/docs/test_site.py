@@ -1,4 +1,4 @@
-"""The site that `make docs` builds: no dead link, every page in the navigation, nothing wider than a phone's screen."""
+"""The site that `make docs` builds: no dead link, every page in the navigation, nothing wider than a phone, or faint."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@pytest.fixture(scope="module", params=["light", "dark"])
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     if BINARY is None and os.environ.get("CI") != "true":
         pytest.skip("chromium is not installed (Debian's package chromium)")
-    phone = Browser(WIDTH, HEIGHT)
+    phone = Browser(WIDTH, HEIGHT, request.param)
     yield phone
     phone.close()
 
@@ -42,12 +42,14 @@ def test_pages_say_what_they_hold(site: Path) -> None:
     assert "library[" in (site / "index.html").read_text().replace("</span>", "").replace('<span class="p">', "")
 
 
-def test_no_page_is_wider_than_a_phone(site: Path, browser: Browser) -> None:
-    wide = []
+def test_no_page_is_wider_than_a_phone_or_has_faint_text(site: Path, browser: Browser) -> None:
+    wide, faint = [], {}
     for page in sorted(site.rglob("*.html")):
         browser.open(page.as_uri())
         browser.until(f"location.href === {page.as_uri()!r}")
         width = browser.value("document.documentElement.scrollWidth")
         if width > WIDTH:
             wide.append(f"{page.relative_to(site)}: {width}")
+        faint |= browser.faint()
     assert not wide, wide
+    assert not faint, faint

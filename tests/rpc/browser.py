@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_CONTRAST = Path(__file__).with_name("contrast.js")
 _OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
 
 _START = """
@@ -28,7 +30,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 class Browser:
     """One page of a browser with a profile of its own."""
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, scheme: str = "light") -> None:
         assert BINARY is not None, "chromium is not installed"
         self._stack = contextlib.ExitStack()
         profile = self._stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
@@ -46,6 +48,7 @@ class Browser:
         self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         metrics = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": True}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def call(self, method: str, **params: Any) -> Any:
         """The result of a method of the protocol."""
@@ -80,6 +83,10 @@ class Browser:
         """What an expression of the page's language gives; promises are awaited."""
         found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)["result"]
         return found.get("value")
+
+    def faint(self) -> dict[str, list[str]]:
+        """The text of the page that has too little contrast: where, and its contrast (tests/rpc/contrast.js)."""
+        return dict(self.value(_CONTRAST.read_text("utf-8")))
 
     def until(self, script: str, seconds: float = 60) -> None:
         """Wait until an expression is true."""

@@ -20,11 +20,11 @@ WIDTH, HEIGHT = 390, 844
 TASK = "conv2d_NCHWc.cpu 1x4x56x56x16 4x4x3x3x16x16 <b>1</b>"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    made = Browser(WIDTH, HEIGHT)
-    yield made
-    made.close()
+@pytest.fixture(scope="module", params=["light", "dark"])
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    phone = Browser(WIDTH, HEIGHT, request.param)
+    yield phone
+    phone.close()
 
 
 @pytest.fixture
@@ -77,6 +77,7 @@ def test_a_phone_shows_devices_failures_and_curves_that_grow(farm: Farm, net: Pa
     assert heights == sorted(heights, reverse=True) and 0 <= heights[-1] < heights[0] <= 80
     assert "1 failed: it ran longer than 3 s and was killed" in browser.value("document.body.innerText")
     assert browser.value("document.documentElement.scrollWidth") <= WIDTH
+    assert not browser.faint()
 
 
 def test_a_page_that_lost_its_tracker_says_so(farm: Farm, browser: Browser) -> None:

@@ -14,14 +14,14 @@ from armillary.driver.profile import KernelProfile, Profile, percent_of_roof
 
 CLASSES = (
     ("winograd", "Winograd convolution", "#2f6db3"),
-    ("direct", "direct convolution", "#3d9b8f"),
-    ("fourier", "convolution by Fourier transforms", "#8aa62b"),
+    ("direct", "direct convolution", "#2b8074"),
+    ("fourier", "convolution by Fourier transforms", "#5f7b14"),
     ("depthwise", "depthwise convolution", "#7a5aa6"),
-    ("product", "matrix product", "#d07a2d"),
+    ("product", "matrix product", "#b0621a"),
     ("attention", "attention", "#b3476b"),
-    ("", "other", "#8b929c"),
+    ("", "other", "#6b727d"),
 )
-DIVISION = ("#3d9b8f", "#d8a13a", "#b3476b", "#7a5aa6", "#8b929c")  # colours of Profile.division
+DIVISION = ("#2b8074", "#d8a13a", "#b3476b", "#7a5aa6", "#6b727d")  # colours of Profile.division
 WIDTH, BAR, LABEL, LETTERS = 1080, 20, 300, 42
 
 PAGE_STYLE = """

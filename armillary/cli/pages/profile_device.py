@@ -12,7 +12,7 @@ from armillary.cli.pages.profile import BAR, LABEL, LETTERS, PAGE_SCRIPT, PAGE_S
 from armillary.driver.devices.device_profile import DeviceKernel, DeviceProfile
 from armillary.driver.devices.device_roof import SMALL, DeviceRoof
 
-BUFFERS, IMAGES = "#3d9b8f", "#2f6db3"  # colours: a kernel of buffers alone, one that has textures
+BUFFERS, IMAGES = "#2b8074", "#2f6db3"  # colours: a kernel of buffers alone, one that has textures
 NUMBERS = ("ms", "share", "GFLOP/s", "GB/s", "% roof")
 Rows = Sequence[tuple[DeviceKernel, str]]
 
