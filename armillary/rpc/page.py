@@ -44,7 +44,8 @@ async function refresh() {
 setInterval(refresh, 2000);
 """
 _STYLE = """
-:root { color-scheme: light dark; --line: #8884; --free: #2a8a4a; --busy: #b06a00; --bad: #c0392b; }
+:root { color-scheme: light dark; --line: #8884; --free: #247a41; --busy: #a36200; --bad: #c0392b; }
+@media (prefers-color-scheme: dark) { :root { --free: #4fb673; --busy: #d9922a; --bad: #f0776a; } }
 body { font: 16px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
 body.stale #state { opacity: .45; }
 h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin: 1.5rem 0 .3rem; }

@@ -1,4 +1,4 @@
-"""The site that `make docs` builds: no dead link, every page in the navigation, nothing wider than a phone, or faint."""
+"""The site that `make docs` builds: no dead link, all pages in the navigation, nothing wider than a phone, or faint."""
 
 from __future__ import annotations
 

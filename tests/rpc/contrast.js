@@ -8,11 +8,15 @@
     canvas.fillRect(0, 0, 1, 1);
     return [...canvas.getImageData(0, 0, 1, 1).data];
   };
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.backgroundColor = "Canvas"; // what lies behind a page that says nothing of it
+  const canvasColour = rgba(getComputedStyle(probe).backgroundColor);
+  probe.remove();
   const over = (top, below) => [0, 1, 2].map((i) => (top[i] * top[3] + below[i] * (255 - top[3])) / 255);
   const background = (element) => {
     const layers = [];
     for (let e = element; e && layers.at(-1)?.[3] !== 255; e = e.parentElement) layers.push(rgba(getComputedStyle(e).backgroundColor));
-    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255]);
+    return layers.reduceRight((below, top) => over(top, below), canvasColour);
   };
   const linear = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
   const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);

@@ -42,7 +42,8 @@ const lanes=document.querySelector('.lanes'),zoom=document.querySelector('.zoom'
 const box=lanes.parentNode,run=+lanes.dataset.ms;
 zoom.hidden=false;
 const marks=k=>{lanes.querySelectorAll('.tick').forEach(t=>t.remove());
-const raw=run/Math.max(1,Math.min(8,box.clientWidth/60|0))/k,unit=10**Math.floor(Math.log10(raw)),step=[1,2,5,10].map(m=>unit*m).find(s=>s>=raw);
+const count=Math.max(1,Math.min(8,box.clientWidth/60|0)),raw=run/count/k;
+const unit=10**Math.floor(Math.log10(raw)),step=[1,2,5,10].map(m=>unit*m).find(s=>s>=raw);
 for(let i=0;i*step<run*(1-.04/k);i++){const t=document.createElement('span');t.className='tick';
 t.style.left=100*i*step/run+'%';t.textContent=+(i*step).toPrecision(6)+' ms';lanes.append(t)}};
 zoom.querySelectorAll('button').forEach(b=>b.addEventListener('click',()=>{const k=+b.dataset.k,
