@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 
 HIDDEN, INNER, HEADS, GROUPS, WORDS, POSITION, STEPS = 2048, 5632, 32, 4, 32000, 100, 8
-SPREAD = {"Q4_0": 4.6, "Q4_K": 4.6 * 32, "Q8_0": 74.0, "Q6_K": 18.0 * 74}  # of the integers times inner scales
+SPREAD = {"Q4_0": 4.6, "Q4_K": 4.6 * 32, "Q5_K": 9.2 * 32, "Q8_0": 74.0, "Q6_K": 18.0 * 74}  # integers, inner scales
+MIDDLE = {"Q4_K": 7.5, "Q5_K": 15.5}  # of the integers, which minima bring to about 0
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 Timer = Callable[[int], float]  # seconds of a prompt of so many tokens; 0: of one token behind POSITION others
 
@@ -67,8 +68,8 @@ def write(path: Path, encoding: str, layers: int) -> int:
         scale = (rng.uniform(0.5, 1.5, blocks.shape[:2]) * depth**-0.5 / SPREAD[encoding]).astype(np.float16)
         at = 208 if encoding == "Q6_K" else 0
         blocks[..., at : at + 2] = scale[..., None].view(np.uint8)
-        if encoding == "Q4_K":  # minima bring the middle of the integers to about 0
-            blocks[..., 2:4] = (scale * np.float16(7.5)).astype(np.float16)[..., None].view(np.uint8)
+        if encoding in MIDDLE:
+            blocks[..., 2:4] = (scale * np.float16(MIDDLE[encoding])).astype(np.float16)[..., None].view(np.uint8)
         total += blocks.nbytes if "embd" not in name else 0
         writer.add_tensor(name, blocks.reshape(units, -1), raw_dtype=kind)
 

@@ -14,7 +14,15 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, each_rows, looked_at, picked_rows
 from armillary.base.dtype import DType
 from armillary.base.record import record
-from armillary.ops.decoder.low_bit_dense import LowBitDenseAttrs, expanded, packed
+from armillary.ops.decoder.low_bit_dense import (
+    LEVELS,
+    NAME,
+    LowBitDenseAttrs,
+    expanded,
+    packed,
+    planes_of,
+    terms_of_step,
+)
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Constant, Expr, Tuple, const
 from armillary.relay.types import TensorType
@@ -49,10 +57,10 @@ class Heads:
 
 @record
 class Packed:
-    """A matrix (units, inner) of small integers: (integer - zero) * scale + minimum.
+    """A matrix (units, inner) of small integers: (integer - zero) * scale + minimum, both times tops where there are.
 
-    `data`: bytes (units, inner * bits / 8); `scales` (units, groups), floats; `minima` (units, groups) in float32, or
-    None: none.
+    `data`: bytes (units, inner * bits / 8); `scales`, `minima`: (units, groups), floats or integers; `tops`: (units,
+    blocks), floats, those of scales before those of minima. None: none.
     """
 
     data: Weight
@@ -60,6 +68,7 @@ class Packed:
     zero: int
     bits: int
     minima: Weight | None = None
+    tops: Weight | None = None
 
     @property
     def group(self) -> int:
@@ -68,35 +77,37 @@ class Packed:
 
     def rows(self, index: slice | Array) -> Packed:
         """The same of some units."""
-        minima = None if self.minima is None else picked_rows(self.minima, index)
-        return Packed(picked_rows(self.data, index), picked_rows(self.scales, index), self.zero, self.bits, minima)
+        data, scales, minima, tops = (
+            None if part is None else picked_rows(part, index)
+            for part in (self.data, self.scales, self.minima, self.tops)
+        )
+        assert data is not None and scales is not None, "they are"
+        return Packed(data, scales, self.zero, self.bits, minima, tops)
+
+    def parts(self) -> tuple[Weight, ...]:
+        """What nn.low_bit_dense takes, or nn.two_level_dense: bytes, scales, zeros, minima, tops."""
+        plain = self.data, self.scales, np.full((1, 1), self.zero, np.uint8)
+        if self.minima is None and self.tops is None:
+            return plain
+        minima = np.zeros((1, 1), self.scales.dtype) if self.minima is None else self.minima
+        return *plain, minima, np.ones((1, 1), np.float16) if self.tops is None else self.tops
 
     def float32(self) -> Array:
         """The numbers that it stands for."""
-        zero, attrs = np.full((1, 1), self.zero, np.uint8), LowBitDenseAttrs(self.bits, self.group)
-        values = expanded(attrs, looked_at(self.data), looked_at(self.scales).astype(np.float32), zero)
-        return values if self.minima is None else values + np.repeat(looked_at(self.minima), self.group, axis=1)
+        parts = [looked_at(part) for part in self.parts()]
+        parts[1] = parts[1].astype(np.float32)
+        return expanded(LowBitDenseAttrs(self.bits, self.group), *parts)
 
 
 def linear(x: Expr, weight: Weight | Packed, bias: Array | None = None) -> Expr:
     """x weightᵀ + bias."""
     if isinstance(weight, Packed):
-        y = _packed_linear(x, weight)
+        parts = weight.parts()
+        name = NAME if len(parts) == 3 else LEVELS
+        y = call(name, x, *map(Constant, parts), bits=weight.bits, group=weight.group)
     else:
         y = call("nn.dense", x, Constant(weight))
     return y if bias is None else y + const(np.ascontiguousarray(bias, np.float32))
-
-
-def _packed_linear(x: Expr, weight: Packed) -> Expr:
-    """x times the integers; minima by the sums of x over groups."""
-    zero = const(np.full((1, 1), weight.zero, np.uint8))
-    named = {"bits": weight.bits, "group": weight.group}
-    y = call("nn.low_bit_dense", x, Constant(weight.data), Constant(weight.scales), zero, **named)
-    if weight.minima is None:
-        return y
-    batch, rows, inner = type_of(x).static
-    groups = reshape_to(x, (batch, rows, inner // weight.group, weight.group))
-    return y + call("nn.dense", call("sum", groups, axis=(-1,)), Constant(weight.minima))
 
 
 def quantized(weight: Weight, bits: int) -> Packed:
@@ -121,17 +132,44 @@ def embedding(table: Weight | Packed, tokens: Expr) -> Expr:
     """Rows of a table; of a packed one, expanded after they are taken."""
     if not isinstance(table, Packed):
         return _rows(table, tokens)
-    wide = call("cast", _rows(table.data, tokens), dtype="int32")
-    mask = const(np.int32((1 << table.bits) - 1))
-    fields = [call("bitwise_and", call("right_shift", wide, const(np.int32(k))), mask) for k in range(0, 8, table.bits)]
-    batch, rows, width = type_of(wide).static
+    integers = _integers_of(_rows(table.data, tokens), table.bits)
+    batch, rows = type_of(tokens).static
     groups = table.scales.shape[1]
-    values = reshape_to(call("stack", Tuple(tuple(fields)), axis=-1), (batch, rows, groups, table.group))
-    scales = call("expand_dims", call("cast", _rows(table.scales, tokens), dtype="float32"), axis=-1)
-    result = call("cast", values - const(np.int32(table.zero)), dtype="float32") * scales
+    supers = 0 if table.tops is None else table.tops.shape[1] // (1 if table.minima is None else 2)
+
+    def spread(part: Weight, first: int) -> Expr:
+        real = call("cast", _rows(part, tokens), dtype="float32")
+        if table.tops is not None:
+            top = call("cast", _rows(table.tops, tokens), dtype="float32")
+            top = call("strided_slice", top, begin=(first,), end=(first + supers,), axes=(2,))
+            real = reshape_to(real, (batch, rows, supers, groups // supers)) * call("expand_dims", top, axis=-1)
+        return reshape_to(real, (batch, rows, groups, 1))
+
+    values = reshape_to(integers, (batch, rows, groups, table.group))
+    result = call("cast", values - const(np.int32(table.zero)), dtype="float32") * spread(table.scales, 0)
     if table.minima is not None:
-        result = result + call("expand_dims", _rows(table.minima, tokens), axis=-1)
-    return reshape_to(result, (batch, rows, width * len(fields)))
+        result = result + spread(table.minima, supers)
+    return reshape_to(result, (batch, rows, groups * table.group))
+
+
+def _integers_of(data: Expr, bits: int) -> Expr:
+    """(…, bytes) as the integers that they hold, int32: nn.low_bit_dense's `unpacked`."""
+    wide, planes = call("cast", data, dtype="int32"), planes_of(bits)
+    batch, rows, width = type_of(data).static
+    step = terms_of_step(bits) * bits // 8 if len(planes) > 1 else width
+    steps = reshape_to(wide, (batch, rows, width // step, step))
+    ends, result = [*(4 * p.word for p in planes), step], None
+    for plane, (begin, end) in zip(planes, itertools.pairwise(ends), strict=True):
+        part = call("strided_slice", steps, begin=(begin,), end=(end,), axes=(3,)) if len(planes) > 1 else steps
+        mask = const(np.int32((1 << plane.bits) - 1))
+        fields = [
+            call("bitwise_and", call("right_shift", part, const(np.int32(k))), mask) for k in range(0, 8, plane.bits)
+        ]
+        values = call("stack", Tuple(tuple(fields)), axis=-1)
+        values = reshape_to(values, (batch, rows, width * 8 // bits))
+        result = values if result is None else result + values * const(np.int32(1 << plane.start))
+    assert result is not None, "integers have bits"
+    return result
 
 
 def _rows(table: Weight, tokens: Expr) -> Expr:

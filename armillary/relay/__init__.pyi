@@ -1024,6 +1024,10 @@ class _Nn:
         """Zero mean (if center) and unit variance along axes."""
 
     @staticmethod
+    def two_level_dense(data: _Operand, weight: _Operand, scales: _Operand, zeros: _Operand, minima: _Operand, tops: _Operand, bits: int = 4, group: int = 32) -> _Call:
+        """nn.low_bit_dense with scales of scales, and a minimum per group."""
+
+    @staticmethod
     def upsampling(data: _Operand, scale_h: float = 1.0, scale_w: float = 1.0, layout: str = 'NCHW', method: str = 'nearest_neighbor', align_corners: bool = False) -> _Call:
         """image.resize2d by factors."""
 

@@ -104,6 +104,7 @@ def test_repacked_matrices_are_the_files_numbers(encoding: str) -> None:
     made = packed_matrix(raw, encoding)
     want = gguf.quants.dequantize(raw, Q[encoding])
     np.testing.assert_allclose(made.float32(), want, rtol=0, atol=np.abs(want).max() * 2.0**-23)
+    assert sum(part.nbytes for part in made.parts()) <= 1.03 * raw.nbytes + 8
 
 
 @pytest.mark.parametrize("encoding", ["F32", *ENCODINGS])

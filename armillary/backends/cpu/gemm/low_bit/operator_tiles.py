@@ -1,10 +1,10 @@
 """cpu.low_bit_tiles: the product of nn.low_bit_dense for many rows, by matrix tiles of bfloat16 (AMX).
 
-In: data of cpu.bfloat16_parts, uint16 (parts, rows in sixteens, inner): bfloat16 numbers whose sum is a row; weight,
-scales and zeros in words as operator.py has them. Out: float32 (rows, units). A group of units is expanded once, into
-as many parts as the data has, and multiplied by all rows; of two parts each, the product of the second ones is left
-out (2 ** -16 of the term). Invariant: no weight is expanded beyond the group that a thread computes, and a step for few
-rows reads the same words. Where a target has no tiles, plain loops compute the same.
+In: data of cpu.bfloat16_parts, uint16 (parts, rows in sixteens, inner): bfloat16 numbers whose sum is a row; weight
+in words, scales, zeros, minima and tops as operator.py has them. Out: float32 (rows, units). A group of units is
+expanded once, into as many parts as the data has, and multiplied by all rows; of two parts each, the product of the
+second ones is left out (2 ** -16 of the term). Invariant: no weight is expanded beyond the group that a thread
+computes, and a step for few rows reads the same words. Where a target has no tiles, plain loops compute the same.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.backends.cpu.gemm.low_bit.operator import terms_of, terms_of_word
+from armillary.backends.cpu.gemm.low_bit.operator import Parameters, by_units, four_integers, terms_of, words_sample
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
 from armillary.ops._dot_operands import BYTES
 from armillary.ops._loops import load, loop, rows, scratch, store
+from armillary.ops.decoder.low_bit_dense import WORD, LowBitDenseAttrs, expanded, planes_of, terms_of_step
 from armillary.ops.nn._windows import Tensor, f32, need_rank, need_shape
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -58,7 +59,10 @@ class TilesAttrs:
 bfloat16_parts = Op(PARTS, kind=Kind.OPAQUE, inputs=("data",), doc="Rows of floats as sums of bfloat16.")
 bfloat16_parts.attrs(PartsAttrs)
 low_bit_tiles = Op(
-    NAME, kind=Kind.OPAQUE, inputs=("data", "weight", "scales", "zeros"), doc="Small integers times rows, by tiles."
+    NAME,
+    kind=Kind.OPAQUE,
+    inputs=("data", "weight", "scales", "zeros", "minima", "tops"),
+    doc="Small integers times rows, by tiles.",
 )
 low_bit_tiles.attrs(TilesAttrs)
 
@@ -132,27 +136,27 @@ def _of_bits(bits: Scalar) -> Scalar:
 
 @low_bit_tiles.infer
 def _infer(attrs: TilesAttrs, *types: Type) -> TensorType:
-    x, w, q, z = (need_rank(NAME, t, 3, what) for t, what in zip(types, low_bit_tiles.inputs, strict=True))
+    x, w, q, z, m, t = (need_rank(NAME, t, 3, what) for t, what in zip(types, low_bit_tiles.inputs, strict=True))
     _, whole, inner = x.static
     outer, words, lanes = w.static
-    if (str(x.dtype), str(w.dtype), str(z.dtype)) != ("uint16", "uint32", "uint8") or not q.dtype.is_float:
-        raise TypeMismatch(f"{NAME}: data {x}, weight {w}, scales {q}, zeros {z}")
-    if inner != words * terms_of_word(attrs.bits) or inner % DEEP or lanes != LANES or inner % attrs.group:
+    if (str(x.dtype), str(w.dtype), str(z.dtype)) != ("uint16", "uint32", "uint8") or not t.dtype.is_float:
+        raise TypeMismatch(f"{NAME}: data {x}, weight {w}, zeros {z}, tops {t}")
+    if inner * attrs.bits != words * WORD or inner % DEEP or lanes != LANES or inner % attrs.group:
         raise TypeMismatch(f"{NAME}: {words} words of {attrs.bits} bits for rows of {inner} in groups of {attrs.group}")
     if not (whole - LANES < attrs.rows <= whole and 0 < attrs.units <= outer * lanes):
         raise TypeMismatch(f"{NAME}: {attrs.rows} rows of {whole} and {attrs.units} units of {outer * lanes}")
     need_shape(NAME, "scales", q, (outer, inner // attrs.group, lanes))
-    if z.static != (1, 1, 1):
-        need_shape(NAME, "zeros", z, (outer, inner // attrs.group, lanes))
+    for part, what in ((z, "zeros"), (m, "minima")):
+        if part.static != (1, 1, 1):
+            need_shape(NAME, what, part, (outer, inner // attrs.group, lanes))
     return TensorType((attrs.rows, attrs.units), DType("float32"))
 
 
 @low_bit_tiles.reference
-def _reference(attrs: TilesAttrs, data: Array, weight: Array, scales: Array, zeros: Array) -> Array:
+def _reference(attrs: TilesAttrs, data: Array, weight: Array, *parts: Array) -> Array:
     x = (data.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64).sum(0)[: attrs.rows]
-    values = terms_of(weight, attrs.bits).astype(np.float64)
-    scale, zero = (np.repeat(p.transpose(0, 2, 1).reshape(-1, p.shape[1]), attrs.group, 1) for p in (scales, zeros))
-    real = (values - (zeros.reshape(-1)[0] if zeros.size == 1 else zero)) * scale.astype(np.float64)
+    scales, *others = map(by_units, parts)
+    real = expanded(LowBitDenseAttrs(8, attrs.group), terms_of(weight, attrs.bits), scales.astype(np.float64), *others)
     result: Array = (x @ real.T)[:, : attrs.units].astype(np.float32)
     return result
 
@@ -179,23 +183,34 @@ def has_tiles(target: Target) -> bool:
     return target.kind.name == "llvm" and cpu_model(target).has_bfloat16_tiles
 
 
-def _in_loops(attrs: TilesAttrs, data: Tensor, weight: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+def _in_loops(attrs: TilesAttrs, *inputs: Tensor) -> Tensor:
     """The same without tiles."""
-    parts, _, inner = te.static_shape(data)
-    terms, k = terms_of_word(attrs.bits), te.reduce_axis((0, inner), name="k")
-    is_one = te.static_shape(zeros) == (1, 1, 1)
+    parts, _, inner = te.static_shape(inputs[0])
+    terms, k = terms_of_step(attrs.bits), te.reduce_axis((0, inner), name="k")
+    numbers = Parameters(inputs[2:], [te.static_shape(t) for t in inputs[2:]], _element)
+
+    def integer(u: te.Expr) -> te.Expr:
+        result, four = T.const(0, "uint32"), k % terms // BYTES
+        for plane in planes_of(attrs.bits):
+            fields = 8 // plane.bits
+            word = k // terms * (terms * attrs.bits // WORD) + plane.word + four // fields
+            shift = (k % BYTES * 8 + four % fields * plane.bits).astype("uint32")
+            value = T.shift_right(inputs[1](u // LANES, word, u % LANES), shift)
+            value = T.bitwise_and(value, T.const((1 << plane.bits) - 1, "uint32"))
+            result = T.bitwise_or(result, T.shift_left(value, T.const(plane.start, "uint32")))
+        return result.astype("float32")
 
     def element(i: te.Expr, u: te.Expr) -> te.Expr:
-        x = sum(_of_bits(T.shift_left(data(p, i, k).astype("uint32"), T.const(16, "uint32"))) for p in range(parts))
-        shift = (k % BYTES) * 8 + (k % terms // BYTES) * attrs.bits
-        word = T.shift_right(weight(u // LANES, k // terms, u % LANES), shift.astype("uint32"))
-        value = T.bitwise_and(word, T.const((1 << attrs.bits) - 1, "uint32")).astype("float32")
-        zero = zeros(0, 0, 0) if is_one else zeros(u // LANES, k // attrs.group, u % LANES)
-        real = (value - zero.astype("float32")) * scales(u // LANES, k // attrs.group, u % LANES).astype("float32")
-        return te.sum(x * real, axis=[k])
+        data = [T.shift_left(inputs[0](p, i, k).astype("uint32"), T.const(16, "uint32")) for p in range(parts)]
+        at = u // LANES, k // attrs.group, u % LANES
+        return te.sum(sum(map(_of_bits, data)) * numbers.real(integer(u), *at), axis=[k])
 
     result: Tensor = te.compute((attrs.rows, attrs.units), element, name="low_bit_tiles", tag="dense")
     return result
+
+
+def _element(tensor: Tensor, *at: te.Expr) -> te.Expr:
+    return tensor(*at)
 
 
 class _Kernel:
@@ -203,17 +218,17 @@ class _Kernel:
 
     def __init__(self, attrs: TilesAttrs, ins: list[Buffer], out: Buffer, shapes: list[tuple[int, ...]]) -> None:
         self.attrs, self.out = attrs, out
-        self.data, self.weight, self.scales, self.zeros = ins
+        self.data, self.weight = ins[:2]
         self.parts, self.whole, self.inner = shapes[0]
-        self.is_one = shapes[3] == (1, 1, 1)
+        self.numbers = Parameters(ins[2:], shapes[2:])
 
     def panel(self, chunk: Scalar, columns: int) -> Stmt:
         """Expand the weights, then all rows, two tiles of them at a time."""
         expanded = scratch("expanded", self.parts * columns * self.inner // 2 * LANES, "uint32")
         sums = scratch("sums", 2 * LANES * columns * LANES, "float32")
-        terms = terms_of_word(self.attrs.bits)
+        terms = terms_of_step(self.attrs.bits)
         steps = [
-            loop("word", self.inner // terms, partial(self._expand, expanded, chunk, columns, j))
+            loop("step", self.inner // terms, partial(self._expand, expanded, chunk, columns, j))
             for j in range(columns)
         ]
         tiles = self.whole // LANES
@@ -227,21 +242,22 @@ class _Kernel:
             steps.append(self._rows(expanded, sums, chunk, columns, T.const((tiles - 1) * LANES), 1))
         return S.Allocate(expanded, S.Allocate(sums, S.seq(*steps)))
 
-    def _expand(self, expanded: Buffer, chunk: Scalar, columns: int, j: int, word: Scalar) -> Stmt:
-        """The terms of a word of each unit as bfloat16, two of a unit side by side."""
-        terms, at = terms_of_word(self.attrs.bits), T.add(chunk, T.const(j))
-        group = T.floordiv(T.mul(word, T.const(terms)), T.const(self.attrs.group))
+    def _expand(self, expanded: Buffer, chunk: Scalar, columns: int, j: int, step: Scalar) -> Stmt:
+        """The terms of a step of each unit as bfloat16, two of a unit side by side."""
+        terms, at = terms_of_step(self.attrs.bits), T.add(chunk, T.const(j))
+        group = T.floordiv(T.mul(step, T.const(terms)), T.const(self.attrs.group))
+        words = T.mul(step, T.const(terms * self.attrs.bits // WORD))
 
         def number(n: Scalar, term: int) -> Scalar:
-            shift = term % BYTES * 8 + term // BYTES * self.attrs.bits
-            value = T.shift_right(load(self.weight, at, word, n), T.const(shift, "uint32"))
-            value = T.bitwise_and(value, T.const((1 << self.attrs.bits) - 1, "uint32"))
-            zero = load(self.zeros, 0, 0, 0) if self.is_one else load(self.zeros, at, group, n)
-            whole = T.sub(T.cast(value, "int32"), T.cast(zero, "int32"))
-            return T.mul(T.cast(whole, "float32"), T.cast(load(self.scales, at, group, n), "float32"))
+            four = four_integers(
+                self.attrs.bits, term // BYTES, lambda word: load(self.weight, at, T.add(words, T.const(word)), n)
+            )
+            value = T.shift_right(four, T.const(term % BYTES * 8, "uint32"))
+            value = T.bitwise_and(value, T.const(0xFF, "uint32"))
+            return self.numbers.real(T.cast(T.cast(value, "int32"), "float32"), at, group, n)
 
         def stored(term: int, part: int) -> Stmt:
-            place = T.add(T.mul(word, T.const(terms // 2)), T.const(((part * columns + j) * self.inner + term) // 2))
+            place = T.add(T.mul(step, T.const(terms // 2)), T.const(((part * columns + j) * self.inner + term) // 2))
 
             def lane(n: Scalar) -> Stmt:
                 low, high = (_part(number(n, term + k), part, self.parts, "uint32") for k in range(2))
@@ -317,29 +333,26 @@ def _bad_samples_parts() -> Iterator[BadSample]:
     yield BadSample(PartsAttrs(3), (f32(3, 64),), "3 parts of")
 
 
-def _sample(bits: int, group: int, inner: int, count: int, units: int, parts: int, has_zeros: bool) -> Sample:
-    random, outer = np.random.default_rng(units), -(-units // LANES)
-    data = random.standard_normal((count, inner)).astype(np.float32)
-    words = random.integers(0, 1 << 32, (outer, inner // terms_of_word(bits), LANES), dtype=np.uint32)
-    scales = random.uniform(0.5, 1, (outer, inner // group, LANES)).astype(np.float16) / np.float16(1 << bits)
-    zeros = np.full((1, 1, 1), 1 << (bits - 1), np.uint8)
-    if has_zeros:
-        zeros = random.integers(0, 1 << bits, scales.shape).astype(np.uint8)
+def _sample(bits: int, group: int, inner: int, count: int, units: int, parts: int, form: str) -> Sample:
+    data = np.random.default_rng(units).standard_normal((count, inner)).astype(np.float32)
     close = 2e-4 if parts == 2 else 0.1
     x = _reference_parts(PartsAttrs(parts), data)
-    return Sample(TilesAttrs(bits, group, count, units), (x, words, scales, zeros), rtol=close, atol=close)
+    words = words_sample(bits, group, inner, units, form)
+    return Sample(TilesAttrs(bits, group, count, units), (x, *words), rtol=close, atol=close)
 
 
 @low_bit_tiles.samples
 def _samples() -> Iterator[Sample]:
-    yield _sample(4, 32, 64, 32, 64, 2, False)
-    yield _sample(4, 64, 128, 19, 35, 2, True)
-    yield _sample(8, 16, 64, 16, 16, 1, False)
-    yield _sample(2, 32, 96, 50, 40, 2, False)
+    yield _sample(4, 32, 64, 32, 64, 2, "one")
+    yield _sample(4, 64, 128, 19, 35, 2, "zeros")
+    yield _sample(8, 16, 64, 16, 16, 1, "one")
+    yield _sample(2, 32, 96, 50, 40, 2, "one")
+    yield _sample(5, 32, 64, 32, 32, 2, "minima")
+    yield _sample(6, 16, 64, 17, 32, 2, "levels")
 
 
 @low_bit_tiles.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
-    good = _sample(4, 32, 64, 32, 64, 2, False)
+    good = _sample(4, 32, 64, 32, 64, 2, "one")
     yield BadSample(TilesAttrs(4, 32, 33, 64), good.inputs, "33 rows of 32")
     yield BadSample(TilesAttrs(8, 32, 32, 64), good.inputs, "words of 8 bits for rows of 64")

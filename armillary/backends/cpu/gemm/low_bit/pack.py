@@ -15,8 +15,9 @@ import numpy as np
 from armillary.base.aliases import Array, NumpyDtype
 from armillary.base.aligned import Deferred, aligned, aligned_empty, in_rows, looked_at, rows_of
 from armillary.ops._dot_operands import BYTES
+from armillary.ops.decoder.low_bit_dense import WORD, planes_of, terms_of_step
 
-_SECOND = {8: 0x0000FF00, 4: 0x00F000F0, 2: 0x0C0C0C0C}  # the second of each four pieces so wide
+_SECOND = {8: 0x0000FF00, 4: 0x00F000F0, 2: 0x0C0C0C0C, 1: 0x22222222}  # the second of each four pieces so wide
 Weight = Array | Deferred
 _Pair = tuple[weakref.ref[Weight], weakref.ref[Weight]]
 _known: dict[tuple[object, ...], _Pair] = {}  # source and result, while in use
@@ -59,13 +60,19 @@ def _once(weight: Weight, shape: tuple[int, int, int], dtype: NumpyDtype, pack: 
 
 
 def _packed(weight: Array, bits: int, lanes: int) -> Array:
-    """In the order of the kernel: the next four terms for each shift by `bits`, and units side by side."""
+    """In the order of the kernel: the next four terms for each shift by a plane's bits, and units side by side."""
     units, width = weight.shape
     outer, words = -(-units // lanes), width // BYTES
+    planes, step = planes_of(bits), terms_of_step(bits) * bits // WORD
+    ends = [*(p.word for p in planes[1:]), step]
     result = aligned_empty((outer, words, lanes), np.uint32)
     for chunk in range(outer):
         rows = np.ascontiguousarray(weight[chunk * lanes : (chunk + 1) * lanes]).view("<u4")
-        result[chunk, :, : len(rows)] = _by_shifts(rows, bits).T
+        steps = rows.reshape(len(rows), -1, step)
+        into = result[chunk].reshape(-1, step, lanes)
+        for plane, end in zip(planes, ends, strict=True):
+            part = _by_shifts(steps[:, :, plane.word : end], plane.bits)
+            into[:, plane.word : end, : len(rows)] = part.transpose(1, 2, 0)
         result[chunk, :, len(rows) :] = 0
     return result
 
@@ -76,7 +83,7 @@ def _by_shifts(words: Array, bits: int) -> Array:
     Interleaving the halves of a word, term by term, turns the bits of a term's number by one.
     """
     for _ in range((8 // bits).bit_length() - 1):
-        for width in (w for w in (8, 4, 2) if w >= bits):
+        for width in (w for w in (8, 4, 2, 1) if w >= bits):
             middle = np.uint32(_SECOND[width])
             ends = ~(middle | middle << np.uint32(width))
             words = words & ends | (words & middle) << np.uint32(width) | words >> np.uint32(width) & middle

@@ -1,4 +1,4 @@
-"""pack-low-bit: nn.low_bit_dense of constant weights as cpu.low_bit_dense over packed words.
+"""pack-low-bit: nn.low_bit_dense and nn.two_level_dense of constant weights as cpu.low_bit_dense over packed words.
 
 In: a typed module. Out: one in which the rows of data are in digits (cpu.digits), which products of the same data
 share, and weights in words for the kernel. Invariant: no weight becomes a float; what is not of this form stays, and
@@ -8,27 +8,28 @@ the same words. `low_bit.activation_bits` says how exact rows in digits are: 24 
     nn.low_bit_dense(%x, weight, scales, zeros)
     ->
     %0 = cpu.digits(%x);
-    cpu.low_bit_dense(%0.0, %0.1, %0.2, words, scales, zeros)
+    cpu.low_bit_dense(%0.0, %0.1, %0.2, words, scales, zeros, minima, tops)
 """
 
 from __future__ import annotations
 
 import math
 
-from armillary.backends.cpu.gemm.low_bit.operator import terms_of_word
+import numpy as np
+
 from armillary.backends.cpu.gemm.low_bit.operator_tiles import DEEP, PRODUCTS, has_tiles
 from armillary.backends.cpu.gemm.low_bit.pack import packed_parameters, packed_words
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
+from armillary.ops.decoder.low_bit_dense import LEVELS, NAME, terms_of_step
 from armillary.ops.nn._windows import reshape_to
-from armillary.relay.expr import Call, Constant, Expr, TupleGetItem
+from armillary.relay.expr import Call, Constant, Expr, TupleGetItem, const
 from armillary.relay.op import get_op
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, define_pass, register_config_option
 
-PRODUCT = "nn.low_bit_dense"
 ACTIVATION_BITS = register_config_option(
     "low_bit.activation_bits",
     int,
@@ -37,6 +38,7 @@ ACTIVATION_BITS = register_config_option(
 )
 _LONGEST_BLOCK, _VECTOR = 64, 16  # terms of a block of digits
 _TILED_ROWS = 16  # rows for which expanding weights for matrix tiles pays (operator_tiles.py)
+_NO_LEVELS = [const(np.zeros((1, 1), np.float32)), const(np.ones((1, 1), np.float32))]  # minima and tops
 _SPARE, _MOST_ROWS = 4, 8  # registers that are no sums; rows that share a read of the weights
 
 
@@ -52,41 +54,42 @@ def pack_low_bit(module: IRModule, *, target: Target | None = None) -> IRModule:
 
 
 def _packed(expr: Expr, cpu: CpuModel, digits: int, is_tiled: bool) -> Expr | None:
-    if op_name(expr) != PRODUCT or not isinstance(expr, Call):
+    if op_name(expr) not in (NAME, LEVELS) or not isinstance(expr, Call):
         return None
     data, result, attrs = tensor(expr.args[0]), tensor(expr), expr.attrs
-    weight, scales, zeros = expr.args[1:]
+    constants = [a for a in expr.args[1:] if isinstance(a, Constant)]
     if data is None or result is None or str(data.dtype) != "float32" or not result.size:
         return None
-    if not isinstance(weight, Constant) or not isinstance(scales, Constant) or not isinstance(zeros, Constant):
-        return None
     block = _block(attrs.group, attrs.bits)
-    if block is None:
+    if block is None or len(constants) != len(expr.args) - 1:
         return None
     lanes, units, count = 16 if cpu.lanes >= 16 else 8, result.static[-1], math.prod(data.static[:-1])
     rows = reshape_to(expr.args[0], (count, data.static[-1]))
-    zero = zeros.data.reshape(1, 1, 1) if zeros.nbytes == 1 else packed_parameters(zeros.held, lanes)
-    words, factors = packed_words(weight.held, attrs.bits, lanes), packed_parameters(scales.held, lanes)
+    constants += _NO_LEVELS[: 5 - len(constants)]
+    parts = [_in_lanes(constant, lanes) for constant in constants[1:]]
+    weights = [Constant(packed_words(constants[0].held, attrs.bits, lanes)), *parts]
     if digits in PRODUCTS and count >= _TILED_ROWS and is_tiled and data.static[-1] % DEEP == 0:
         named = {"bits": attrs.bits, "group": attrs.group, "rows": count, "units": units}
-        parts = call("cpu.bfloat16_parts", rows, parts=digits)
-        weights = (Constant(packed) for packed in (words, factors, zero))
-        return reshape_to(call("cpu.low_bit_tiles", parts, *weights, **named), result.static)
+        return reshape_to(
+            call("cpu.low_bit_tiles", call("cpu.bfloat16_parts", rows, parts=digits), *weights, **named), result.static
+        )
     split = call("cpu.digits", rows, digits=digits, block=block)
-    arguments = (
-        *(TupleGetItem(split, k) for k in range(3)),
-        Constant(words),
-        Constant(factors),
-    )
     op = get_op("cpu.low_bit_dense")
     most = (cpu.vector_registers - _SPARE) * cpu.lanes // (lanes * (digits + 1))
     named = {"bits": attrs.bits, "group": attrs.group, "block": block, "units": units}
     named["rows"] = max(1, min(_MOST_ROWS, most))
-    made = Call(op, (*arguments, Constant(zero)), op.make_attrs(named=named), expr.span)
-    return reshape_to(made, result.static)
+    product = Call(op, (*(TupleGetItem(split, k) for k in range(3)), *weights), op.make_attrs(named=named), expr.span)
+    return reshape_to(product, result.static)
+
+
+def _in_lanes(constant: Constant, lanes: int) -> Constant:
+    """Parameters by units, or one for all, as the kernel reads them."""
+    if constant.held.shape == (1, 1):
+        return Constant(constant.data.reshape(1, 1, 1))
+    return Constant(packed_parameters(constant.held, lanes))
 
 
 def _block(group: int, bits: int) -> int | None:
     """Terms of a block: a divisor of the group, of whole vectors and words."""
-    step = math.lcm(_VECTOR, terms_of_word(bits))
+    step = math.lcm(_VECTOR, terms_of_step(bits))
     return next((n for n in range(_LONGEST_BLOCK, 0, -step) if group % n == 0), None)
