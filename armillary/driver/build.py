@@ -58,6 +58,7 @@ with deferred():
     from armillary.driver.devices.from_device import with_device_facts
     from armillary.driver.devices.script_kinds import compile_by_script
     from armillary.driver.offloaded import FallbackGraph, check_device, compiled_sources, without_library
+    from armillary.ir.memory_pools import ConstantMemoryPools, WorkspaceMemoryPools
     from armillary.ops.shape.compared_sizes import with_compared_sizes
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
@@ -71,8 +72,8 @@ def build(
     target_host: object = None,
     executor: object = None,
     runtime: object = None,
-    workspace_memory_pools: object = None,
-    constant_memory_pools: object = None,
+    workspace_memory_pools: WorkspaceMemoryPools | None = None,
+    constant_memory_pools: ConstantMemoryPools | None = None,
     params: Params | None = None,
     mod_name: str = "default",
     *,
@@ -85,14 +86,17 @@ def build(
     targets is a target for each device of the graph. Libraries may stand before it: "arm_compute_lib, llvm -mtriple=…".
     `states` {input: output}: that output, by number or name, is the input's value in the next run. Such an input need
     not be set, it is zero at first; the output is none any more.
+    Pools of memory are for C packages (Executor("aot"), ir/memory_pools.py).
     Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
     """
-    _refuse_pools(workspace_memory_pools, constant_memory_pools)
+    pools = workspace_memory_pools, constant_memory_pools
     if params is not None and not isinstance(params, Mapping):
         raise TypeMismatch(f"params are {type(params).__name__}, wanted a dictionary from names to arrays")
     libraries, target = split_libraries(target)
     where = _targets(target, target_host)
     is_package = is_aot(executor, where)
+    if not is_package and any(pool is not None for pool in pools):
+        raise UnsupportedError("memory pools are of C packages", hint='relay.build(…, "c", executor=Executor("aot"))')
     if is_package and isinstance(where, Target):
         where = kernel_target(where)
     for each in where.all if isinstance(where, DeviceTargets) else (where,):
@@ -112,7 +116,9 @@ def build(
     result = assembled(module, where, mod_name, progress)
     result.offload_report = report
     result.is_system_lib = is_for_system_lib(result.target, runtime)
-    return aot_library(result, astext(_as_module(ir_mod)), _workspace_alignment(executor)) if is_package else result
+    if not is_package:
+        return result
+    return aot_library(result, astext(_as_module(ir_mod)), _workspace_alignment(executor), *pools)
 
 
 def _workspace_alignment(executor: object) -> int:
@@ -241,11 +247,6 @@ def _targets(target: object, host: object) -> Target | DeviceTargets:
     chosen = target_with_host(target, host)
     backend_of(chosen)  # which refuses targets of families without one
     return chosen
-
-
-def _refuse_pools(*pools: object) -> None:
-    if any(pool is not None for pool in pools):
-        raise UnsupportedError("memory pools are not supported", hint="one arena is planned for all intermediates")
 
 
 def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> GraphSpec:

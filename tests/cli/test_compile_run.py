@@ -179,7 +179,8 @@ def test_folders_and_files_in_each_others_place_are_said(
     folder.mkdir()
     for command in ("compile", "profile"):
         assert main([command, str(folder)]) == 4
-        assert "it is a folder, not a model" in capsys.readouterr().err
+        message = f"Error: Input file '{folder}' doesn't exist, is a broken symbolic link, or a directory.\n"
+        assert capsys.readouterr().err == message
     assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "--dump-passes", str(model)]) == 4
     assert "a file has this name; name a folder" in capsys.readouterr().err
     assert main(["build-runner", "-o", str(tmp_path / "nowhere" / "armrun")]) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import tarfile
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from armillary import rpc
 from armillary.cli.main import main
 from armillary.driver import tvmc
 from armillary.errors import ArtifactError, ConfigError, ExecutionError, ModelError, UnsupportedError
+from armillary.ir.memory_pools import WorkspaceMemoryPools
 from armillary.rpc.launch import Server, Tracker
+from armillary.target import Target
 
 X = np.random.default_rng(1).uniform(-1, 1, (1, 4, 6, 6)).astype("float32")
 W = np.random.default_rng(0).normal(size=(8, 4, 3, 3)).astype("float32")
@@ -102,14 +105,40 @@ def test_what_cannot_be_done_is_said(file: Path, tmp_path: Path) -> None:
         tvmc.TVMCModel(model_path=tmp_path / "empty.tar")
     with pytest.raises(ArtifactError, match="the package lacks"):
         tvmc.TVMCPackage(tmp_path / "empty.tar")
-    with pytest.raises(ConfigError, match="there is no virtual machine here"):
-        tvmc.compile(model, "llvm", use_vm=True)
+    with pytest.raises(ConfigError, match="pools of memory are of C packages"):
+        tvmc.compile(model, "llvm", workspace_pools=WorkspaceMemoryPools([]))
     with pytest.raises(ConfigError, match="--target-opencl-device: the target 'llvm' has no opencl"):
         tvmc.compile(model, "llvm", additional_target_options={"opencl": {"device": "adreno"}})
     with pytest.raises(ConfigError, match=r"tvmc\.tune: argument --trials|tvmc\.tune: argument --repeat"):
         tvmc.tune(model, "llvm", repeat=0)
     with pytest.raises(ExecutionError, match="the run was not timed"):
         tvmc.TVMCResult({}, None).format_times()
+
+
+def _pools(*words: str) -> WorkspaceMemoryPools | None:
+    parser = argparse.ArgumentParser()
+    tvmc.workspace_pools.generate_workspace_pools_args(parser)
+    targets = [Target("opencl -device=mali", host="llvm")]
+    return tvmc.workspace_pools.workspace_pools_recombobulate(parser.parse_args(words), targets)
+
+
+def test_pools_of_memory_are_options() -> None:
+    assert _pools() is None
+    one = ["--workspace-pools=sram,flash", "--workspace-pools-targets=sram:llvm", "--workspace-pools-targets=flash:cl"]
+    sizes = ["--workspace-pools-size-hint-bytes=sram:400", "--workspace-pools-size-hint-bytes=sram:500"]
+    burst = "--workspace-pools-target-burst-bytes=sram:llvm:2"
+    pools = _pools(*one[:2], "--workspace-pools=sram", *sizes, burst)
+    assert pools is not None and [pool.pool_name for pool in pools.pools] == ["sram"]
+    assert pools.pools[0].size_hint_bytes == 500 and pools.pools[0].read_latency_cycles == 0
+    assert pools.pools[0].target_burst_bytes == {pools.pools[0].targets[0]: 2}
+    with pytest.raises(ConfigError, match='"flash" using undefined Target "cl"'):
+        _pools(*one)
+    with pytest.raises(ConfigError, match='No target specified for Workspace Pool "sram"'):
+        _pools("--workspace-pools=sram")
+    with pytest.raises(ConfigError, match="subset of the same TVM targets"):
+        _pools(*one[:2], "--workspace-pools=sram", burst.replace("llvm", "c"))
+    with pytest.raises(ConfigError, match="got 'many', wanted POOL:NUMBER"):
+        _pools(*one[:2], "--workspace-pools=sram", "--workspace-pools-size-hint-bytes=sram:many")
 
 
 def test_a_log_of_earlier_trials_need_not_be_there(

@@ -27,6 +27,7 @@ from armillary.errors import (
     UnsupportedError,
 )
 from armillary.ir import IRModule
+from armillary.ir.memory_pools import WorkspaceMemoryPools
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Call, Function, const, var
 from armillary.relay.op import Kind, Op
@@ -172,7 +173,7 @@ def test_types_that_do_not_fit() -> None:
 
 
 def test_memory_pools() -> None:
-    _refused(UnsupportedError, "memory pools", _relu(2), "llvm", workspace_memory_pools=[1])
+    _refused(UnsupportedError, "memory pools", _relu(2), "llvm", workspace_memory_pools=WorkspaceMemoryPools([]))
 
 
 def test_executor_of_a_kind_that_is_not_there() -> None:

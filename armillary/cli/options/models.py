@@ -105,10 +105,11 @@ def load_model(
     usual numbers, which a note tells. `form` overrules the suffix.
     """
     suffix = _suffix_of(form) if form else Path(file).suffix.lower()
-    if suffix == ".pb" or (Path(file) / "saved_model.pb").is_file():
+    is_saved_model = (Path(file) / "saved_model.pb").is_file()
+    if file != "-" and not is_saved_model and not Path(file).is_file():
+        raise ModelError(f"Input file '{file}' doesn't exist, is a broken symbolic link, or a directory.")
+    if suffix == ".pb" or is_saved_model:
         return from_tensorflow(file, shape=shapes)
-    if Path(file).is_dir():
-        raise ModelError("it is a folder, not a model", span=Span(file), hint="name the .onnx or .relay file in it")
     if suffix == ".onnx":
         return from_file(file, shapes, many, note if assume else None)
     if suffix in (".h5", ".keras"):

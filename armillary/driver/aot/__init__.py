@@ -1,9 +1,10 @@
 """`Executor("aot")`: a network as C source for a machine without an operating system, in Model Library Format.
 
 In: a build for target "c". Out: an `AotLibrary`: a library that runs here like any other, and a tar (or folder) of C
-files with `tvmgen_<name>_run(inputs, outputs)`. Invariant: that function allocates nothing, starts no thread and calls
-nothing but <math.h> and <string.h>; values between kernels lie in one array of known size; it computes what the graph
-executor computes, bit for bit where the compiler contracts nothing. The C text: `source.py`.
+files with `tvmgen_<name>_run(inputs, outputs)`; with a pool of memory the caller passes that, too. Invariant: that
+function allocates nothing, starts no thread and calls nothing but <math.h> and <string.h>; values between kernels lie
+in one array of known size; it computes what the graph executor computes, bit for bit where the compiler contracts
+nothing. The C text: `source.py`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from armillary.target import Target
 
 with deferred():  # every build asks is_aot, few write C
     from armillary.driver.aot.source import Package, arguments_of, known, main_source, package_header
+    from armillary.ir.memory_pools import ConstantMemoryPools, WorkspaceMemoryPools, pool_for
 
 __all__ = ["AotLibrary", "aot_library", "export_model_library_format"]
 _UNIT = "#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize"  # how a kernel's C begins
@@ -44,14 +46,14 @@ class AotLibrary(GraphLibrary):
 
     type_key = "AOTExecutorFactory"
     alignment = 64
-    relay_text = ""
+    relay_text = pool = ""
 
     @property
     def package(self) -> Package:
         """What the C text is made from."""
         spec = GraphSpec.from_json(self.graph_json)
         values = {**self.params, **self._load_time_values(spec)}
-        return Package(self.libmod_name, spec, self.descriptor, values, self.alignment)
+        return Package(self.libmod_name, spec, self.descriptor, values, self.alignment, self.pool)
 
     @property
     def executor_codegen_metadata(self) -> Mapping[str, object]:
@@ -151,8 +153,18 @@ def kernel_target(target: Target) -> Target:
     return Target(f"c{level}")
 
 
-def aot_library(made: GraphLibrary, relay_text: str, alignment: int) -> AotLibrary:
-    """The library with its C package; UnsupportedError for a graph that has no plain sequence of calls."""
+def aot_library(
+    made: GraphLibrary,
+    relay_text: str,
+    alignment: int,
+    workspaces: WorkspaceMemoryPools | None,
+    constants: ConstantMemoryPools | None,
+) -> AotLibrary:
+    """The library with its C package; UnsupportedError for a graph that has no plain sequence of calls.
+
+    With pools the memory of a run is the caller's, and constants are counted against theirs: BudgetError where none is
+    large enough. Where constants lie is the linker's to say.
+    """
     library = AotLibrary(
         made.target,
         made.objects,
@@ -168,4 +180,8 @@ def aot_library(made: GraphLibrary, relay_text: str, alignment: int) -> AotLibra
         raise UnsupportedError("a C package has no states", hint="executor='graph', or give them as inputs and outputs")
     if alignment <= 0 or alignment & (alignment - 1):
         raise UnsupportedError(f"workspace-byte-alignment is {alignment}, wanted a power of two")
+    if workspaces is not None:
+        library.pool = pool_for(library.package.workspace_bytes, workspaces.pools, "workspace").pool_name
+    if constants is not None:
+        pool_for(library.package.constant_bytes, constants.pools, "constants")
     return library

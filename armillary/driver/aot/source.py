@@ -37,6 +37,7 @@ class Package:
     descriptor: Descriptor
     values: Mapping[str, Array]
     alignment: int
+    pool: str = ""  # memory of the caller; without one the package has an array of its own
 
     @property
     def prefix(self) -> str:
@@ -70,8 +71,13 @@ class Package:
         """Bytes of the constants."""
         return sum(np.asarray(value).nbytes for value in self.values.values())
 
+    @property
+    def alignment_of_workspace(self) -> int:
+        """Bytes that the address of the memory is a multiple of."""
+        return max(self.alignment, 64)
+
     def _aligned(self, size: int) -> int:
-        step = max(self.alignment, 64)
+        step = self.alignment_of_workspace
         return -(-size // step) * step
 
     def runs(self, node: GraphNode) -> bool:
@@ -133,14 +139,23 @@ def package_header(package: Package) -> str:
         lines += [f"#define {macro}_{name.upper()}_SIZE {row['size']}" for name, row in fields.items()]
         lines += [f"struct {prefix}_{what}s {{", *(f"  void *{name};" for name in fields), "};", ""]
     lines += [f"#define {macro}_WORKSPACE_SIZE {package.workspace_bytes}", ""]
-    lines += ["/* 0, or the number of what a kernel refuses. Not to be called by two threads at once. */"]
-    lines += [f"int32_t {prefix}_run(struct {prefix}_inputs *inputs, struct {prefix}_outputs *outputs);", ""]
+    if package.pool:
+        lines += [f"#define {macro}_{package.pool.upper()}_WORKSPACE_POOL_SIZE {package.workspace_bytes}"]
+        lines += [f"/* {package.alignment_of_workspace} bytes are its alignment. */"]
+        lines += [f"struct {prefix}_workspace_pools {{", f"  void *{package.pool};", "};", ""]
+    one_by_one = "runs at once need pools of their own" if package.pool else "not to be called by two threads at once"
+    lines += [f"/* 0, or the number of what a kernel refuses; {one_by_one}. */", f"{_signature(package)};", ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
+
+
+def _signature(package: Package) -> str:
+    kinds = ("inputs", "outputs", *(["workspace_pools"] if package.pool else []))
+    return f"int32_t {package.prefix}_run({', '.join(f'struct {package.prefix}_{kind} *{kind}' for kind in kinds)})"
 
 
 def main_source(package: Package) -> str:
     """The file with the constants, the memory and the function that calls the kernels."""
-    spec, prefix = package.spec, package.prefix
+    spec = package.spec
     if spec.variants or spec.image_widths or spec.devices:
         message = "variants" if spec.variants else "several devices or images"
         raise UnsupportedError(
@@ -154,15 +169,16 @@ def main_source(package: Package) -> str:
     symbols = [phase.symbol for name in functions for phase in package.descriptor.functions[name].phases]
     declared = "".join(f"int32_t {symbol}({arguments});\n" for symbol in symbols)
     body = "\n".join(f"  {line}" for line in lines)
+    memory = f"_Alignas({package.alignment_of_workspace}) uint8_t workspace[{package.workspace_bytes}]"
     return f"""#include "tvmgen_{package.name}.h"
 #include <string.h>
 
 {declared}
 {"".join(constants)}
-static _Alignas({max(package.alignment, 64)}) uint8_t workspace[{package.workspace_bytes}];
+{"" if package.pool else f"static {memory};"}
 
-int32_t {prefix}_run(struct {prefix}_inputs *inputs, struct {prefix}_outputs *outputs) {{
-  int32_t status = 0;
+{_signature(package)} {{
+  int32_t status = 0;{f" uint8_t *workspace = workspace_pools->{package.pool};" if package.pool else ""}
   (void)inputs, (void)outputs, (void)workspace;
 {body}
   return status;

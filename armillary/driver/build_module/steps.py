@@ -12,12 +12,16 @@ from typing import TypeVar
 
 from armillary.base.aliases import Array
 from armillary.base.boundary import bounded
+from armillary.base.lazy import deferred
 from armillary.driver.build import build, optimize
 from armillary.driver.executor import Executable, Params, compile_executable
 from armillary.driver.library import FunctionLibrary, GraphLibrary
 from armillary.errors import ExecutionError
 from armillary.ir import IRModule
 from armillary.relay.expr import Function
+
+with deferred():
+    from armillary.ir.memory_pools import ConstantMemoryPools, WorkspaceMemoryPools
 
 T = TypeVar("T")
 
@@ -44,8 +48,8 @@ class BuildModule:
         target_host: object = None,
         executor: object = None,
         runtime: object = None,
-        workspace_memory_pools: object = None,
-        constant_memory_pools: object = None,
+        workspace_memory_pools: WorkspaceMemoryPools | None = None,
+        constant_memory_pools: ConstantMemoryPools | None = None,
         params: Params | None = None,
         mod_name: str | None = None,
     ) -> tuple[str, FunctionLibrary, dict[str, Array]]:

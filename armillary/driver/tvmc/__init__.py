@@ -31,6 +31,7 @@ _MODULES = (
     "target",
     "tracker",
     "transform",
+    "workspace_pools",
 )
 __getattr__, __dir__ = lazy_names(
     __name__,

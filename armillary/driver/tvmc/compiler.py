@@ -55,10 +55,11 @@ def compile(
     """Compile for a target; `transforms` are those of `apply_graph_transforms` (desired_layout, mixed_precision…).
 
     `executor` and `runtime` are the graph executor and this runtime, whatever is given. `dump_offloads` is "-" or a
-    file for what libraries compute. Raises ConfigError for `use_vm`, another output format and pools.
+    file for what libraries compute. `use_vm` makes the same package: it runs networks of open sizes, too. Raises
+    ConfigError for another output format, and for pools of memory, which C packages have.
     """
-    del executor, runtime
-    _check(use_vm, output_format, workspace_pools)
+    del executor, runtime, use_vm
+    _check(output_format, workspace_pools)
     path = Path(package_path or tvmc_model.default_package_path())
     where = with_attributes(str(target), additional_target_options) if additional_target_options else target
     timing = PassTimingInstrument()
@@ -85,13 +86,12 @@ def save_dumps(module_name: str, dumps: Mapping[str, str], dump_root: str | Path
         write_atomic(Path(dump_root) / f"{module_name}.{form}", text.encode())
 
 
-def _check(use_vm: bool, output_format: str, pools: object) -> None:
-    if use_vm:
-        raise ConfigError("use_vm: there is no virtual machine here", hint="leave it out: the graph executor runs it")
+def _check(output_format: str, pools: object) -> None:
     if output_format not in ("so", "tar"):
         raise ConfigError(f"output_format {output_format!r}: packages hold a shared library", hint='"so"')
     if pools is not None:
-        raise ConfigError("workspace_pools: memory is planned by the build", hint="leave it out")
+        hint = 'relay.build(module, "c", executor=Executor("aot"), workspace_memory_pools=pools) writes one'
+        raise ConfigError("workspace_pools: pools of memory are of C packages", hint=hint)
 
 
 def _words(given: Sequence[str] | str | None) -> list[str]:

@@ -16,6 +16,7 @@ from armillary.cli.options.models import load_model as _read
 from armillary.driver.tvmc.model import TVMCModel
 from armillary.errors import ConfigError, ModelError, Span
 from armillary.ir import IRModule
+from armillary.relay.binding import bind_params_by_name
 
 
 class Frontend:
@@ -113,10 +114,17 @@ def load(
     path: str | Path,
     model_format: str | None = None,
     shape_dict: Mapping[str, Sequence[int]] | None = None,
+    freeze_params: bool = False,
 ) -> TVMCModel:
-    """Import .onnx, .h5 and .keras, .tflite, .pb or .relay; `model_format` ("onnx", …) overrules the suffix."""
+    """Import .onnx, .h5 and .keras, .tflite, .pb or .relay; `model_format` ("onnx", …) overrules the suffix.
+
+    With `freeze_params` weights are constants of the module and `params` is empty, as it always is with ONNX.
+    """
     shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
     mod, params = _read(str(path), shapes, form=model_format or "")
+    if freeze_params and params:
+        mod, given = mod.copy(), params
+        mod["main"], params = bind_params_by_name(mod["main"], given), {}
     return TVMCModel(mod, params)
 
 

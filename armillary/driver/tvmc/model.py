@@ -107,6 +107,7 @@ class TVMCPackage:
     def __init__(self, package_path: str | Path) -> None:
         self.package_path = str(package_path)
         self._read: Package | None = None
+        self._folder: TempDirectory | None = None
         if Path(package_path).suffix != ".so":
             self._read = load_package(package_path)
 
@@ -114,6 +115,16 @@ class TVMCPackage:
     def lib_name(self) -> str:
         """The file of the kernels in the tar."""
         return "mod.so"
+
+    @property
+    def lib_path(self) -> str:
+        """The kernels as a file: the package itself, or a copy of its member, which goes with this object."""
+        if self._read is None:
+            return self.package_path
+        if self._folder is None:
+            self._folder = TempDirectory()
+            write_atomic(self._folder.relpath(self.lib_name), self._read.library)
+        return str(self._folder.relpath(self.lib_name))
 
     @property
     def graph(self) -> str:

@@ -12,15 +12,12 @@ from typing import Any
 
 from armillary.base.arguments import Arguments
 from armillary.base.boundary import boundary
-from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
+from armillary.relay import transform
 from armillary.relay.op import get_op
 from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_precision
 from armillary.relay.transform.simplify.fold_constant import fold_constant
-
-with deferred():
-    from armillary.relay import transform
 
 LAYOUT_OPS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
 PRECISION_OPS = ("nn.conv2d", "nn.dense")

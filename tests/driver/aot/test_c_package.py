@@ -16,8 +16,15 @@ from emulators import qemu_aarch64
 import armillary
 from armillary import relay
 from armillary.driver.aot import AotLibrary
-from armillary.errors import ConfigError, UnsupportedError
+from armillary.errors import BudgetError, ConfigError, UnsupportedError
 from armillary.ir import IRModule
+from armillary.ir.memory_pools import (
+    ConstantMemoryPools,
+    ConstantPoolInfo,
+    PoolInfoProperties,
+    WorkspaceMemoryPools,
+    WorkspacePoolInfo,
+)
 from armillary.relay.backend import Executor, Runtime
 from armillary.transform import PassContext
 
@@ -48,11 +55,20 @@ __attribute__((section(".vectors"), used)) static void *const vectors[2] = {(voi
 #endif
 static uint32_t x[] = {%s};
 static uint32_t result[TVMGEN_DEFAULT_OUTPUT_SIZE / 4];
+#ifdef TVMGEN_DEFAULT_SRAM_WORKSPACE_POOL_SIZE
+static _Alignas(64) uint8_t memory[TVMGEN_DEFAULT_SRAM_WORKSPACE_POOL_SIZE + 1];
+static struct tvmgen_default_workspace_pools pools = {memory};
+#define POOLS , &pools
+#else
+static uint8_t memory[1];
+#define POOLS
+#endif
 int main(void) {
   struct tvmgen_default_inputs inputs = {x};
   struct tvmgen_default_outputs outputs = {result};
+  memory[sizeof memory - 1] = 77;
   for (int k = 0; k < 2; ++k) { /* a second run finds nothing of the first one */
-    if (tvmgen_default_run(&inputs, &outputs) != 0) return 1;
+    if (tvmgen_default_run(&inputs, &outputs POOLS) != 0 || memory[sizeof memory - 1] != 77) return 1;
   }
   for (unsigned k = 0; k < sizeof result / 4; ++k) printf("%%08lx\\n", (unsigned long)result[k]);
   return 0;
@@ -74,9 +90,9 @@ def _network(seed: int = 0) -> IRModule:
     return IRModule.from_expr(relay.Function([x], relay.nn.dense(y, weight(10, 8))))
 
 
-def _built(target: str = "c -mcpu=cortex-m3", module: IRModule | None = None) -> AotLibrary:
+def _built(target: str = "c -mcpu=cortex-m3", module: IRModule | None = None, **pools: object) -> AotLibrary:
     with PassContext(opt_level=3):
-        library = relay.build(module or _network(), target, executor=AOT, runtime=CRT)
+        library = relay.build(module or _network(), target, executor=AOT, runtime=CRT, **pools)
     assert isinstance(library, AotLibrary)
     return library
 
@@ -171,6 +187,34 @@ def test_the_package_says_what_it_needs(tmp_path: Path) -> None:
     assert metadata["modules"]["default"]["inputs"] == {"x": {"dtype": "float32", "shape": [1, 3, 8, 8], "size": 768}}
     assert (tmp_path / "src" / "default.relay").read_text().startswith("def @main")
     assert _files(library) == _files(_built())  # the same bytes each time
+
+
+def _pool(name: str, size: int) -> WorkspacePoolInfo:
+    return WorkspacePoolInfo(name, [armillary.target.Target("c")], PoolInfoProperties(size_hint_bytes=size))
+
+
+@pytest.mark.parametrize("machine", ["host", "cortex-m3"])
+def test_memory_of_a_pool_is_the_callers(machine: str, tmp_path: Path) -> None:
+    """The first pool that is large enough, of the size that the header says, and not a byte more."""
+    x = np.random.default_rng(4).standard_normal((1, 3, 8, 8)).astype("float32")
+    pools = WorkspaceMemoryPools([_pool("dtcm", 64), _pool("sram", 1 << 20)])
+    library = _built(workspace_memory_pools=pools)
+    assert _run(library, x, machine, tmp_path).tobytes() == _here(library, x).tobytes()
+    source = library.files()["codegen/host/src/default_lib0.c"].decode()
+    assert "static _Alignas" not in source
+
+
+def test_what_no_pool_holds_is_refused() -> None:
+    wanted = _built().package
+    with pytest.raises(BudgetError, match=f"workspace: {wanted.workspace_bytes} bytes, which no pool holds: sram 64"):
+        _built(workspace_memory_pools=WorkspaceMemoryPools([_pool("sram", 64)]))
+    flash = ConstantPoolInfo("flash", [], None, PoolInfoProperties(size_hint_bytes=wanted.constant_bytes))
+    assert not _built(constant_memory_pools=ConstantMemoryPools([flash])).pool
+    less = ConstantPoolInfo("flash", [], None, PoolInfoProperties(size_hint_bytes=wanted.constant_bytes - 1))
+    with pytest.raises(BudgetError, match="constants: "):
+        _built(constant_memory_pools=ConstantMemoryPools([less]))
+    with pytest.raises(ConfigError, match="no name of C"):
+        _pool("on chip", -1)
 
 
 def _files(library: AotLibrary) -> dict[str, bytes]:
