@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import random
 import threading
 
@@ -21,8 +23,50 @@ from armillary.compute import (
     Tensor,
     TensorInfo,
 )
+from armillary.compute.core.tensor_info import READ_BEHIND
 from armillary.errors import ConfigError, ExecutionError
 from tests.compute.acl_oracle import memory_cases
+
+
+class GuardedAllocator:
+    """Memory that ends where a page begins that nobody may read."""
+
+    def allocate(self, size: int, alignment: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        """So many bytes, filled up to the alignment."""
+        whole = -(-size // alignment) * alignment
+        pages = -(-whole // mmap.PAGESIZE) * mmap.PAGESIZE
+        region = mmap.mmap(-1, pages + mmap.PAGESIZE)
+        block = np.frombuffer(region, np.uint8)
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(block.ctypes.data + pages), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+        return block[pages - whole : pages - whole + size]
+
+    def free(self, memory: object) -> None:
+        """Python takes it back when nobody uses it."""
+
+
+@pytest.mark.parametrize("kind", [BlobLifetimeManager, OffsetLifetimeManager])
+def test_colours_read_nothing_behind_the_memory_of_another_allocator(kind: type) -> None:
+    """Vectors of the last row read behind an image that is smaller than the output."""
+    rng, mm = np.random.default_rng(0), _manager(kind)
+    group, plain, managed = MemoryGroup(mm), [], []
+    for tensors in (plain, managed):
+        tensors += [Image(), Image(), compute.NEColorConvert()]
+        for image, pixels in zip(tensors, (Format.UYVY422, Format.RGB888), strict=False):
+            image.allocator().init(TensorInfo(8, 32, pixels))
+    group.manage(managed[0])
+    for source, target, function in (plain, managed):
+        function.configure(source, target)
+        source.allocator().allocate()
+        target.allocator().allocate()
+    mm.populate(GuardedAllocator(), 1)
+    values = rng.integers(0, 256, plain[0].array().shape, np.uint8)
+    with group:
+        for source, _, function in (plain, managed):
+            source.array()[...] = values
+            function.run()
+    np.testing.assert_array_equal(plain[1].array(), managed[1].array())
+
 
 MANAGERS = [BlobLifetimeManager, OffsetLifetimeManager]
 
@@ -202,7 +246,7 @@ def test_an_allocator_of_the_users_own_gives_the_memory() -> None:
     group.manage(image)
     image.allocator().allocate()
     mm.populate(mine, 3)
-    assert (mine.allocated, mine.freed) == (3 * 64 * 48, 0)
+    assert (mine.allocated, mine.freed) == (3 * (64 * 48 + READ_BEHIND), 0)
     mm.clear()
     assert mine.freed == mine.allocated
 

@@ -38,7 +38,7 @@ public:
 
 class Allocator final : public IAllocator {
 public:
-  void *allocate(size_t size, size_t) override { return ::operator new(size + READ_BEHIND); }
+  void *allocate(size_t size, size_t) override { return ::operator new(size); }
   void free(void *memory) override { ::operator delete(memory); }
 };
 
@@ -76,7 +76,7 @@ public:
     if (is_finalized_) throw std::runtime_error("the memory manager is finalized");
     for (unsigned int n = 0; n < count_; n++) {
       all_.emplace_back();
-      for (size_t size : sizes_) all_.back().push_back(allocator_->allocate(size, 64));
+      for (size_t size : sizes_) all_.back().push_back(allocator_->allocate(size + READ_BEHIND, 64));
     }
     for (auto &pool : all_) idle_.push_back(&pool);
     is_finalized_ = true;

@@ -32,13 +32,13 @@ class IAllocator(Protocol):
 
 
 class Allocator:
-    """Memory of the host."""
+    """Memory of the host; a pool's blocks are `READ_BEHIND` bytes longer than its tensors need, whoever gives them."""
 
     def allocate(self, size: int, alignment: int = 64) -> Bytes:
         """So many bytes, at a multiple of up to 64."""
         if alignment > 64:
             raise ExecutionError(f"memory is aligned to 64 bytes, {alignment} were asked for")
-        return aligned_empty((size + READ_BEHIND,), np.dtype(np.uint8))[:size]
+        return aligned_empty((size,), np.dtype(np.uint8))
 
     def free(self, memory: Bytes) -> None:
         """Python takes it back when nobody uses it."""
@@ -51,11 +51,12 @@ class BlobMemoryPool:
 
     def __init__(self, allocator: IAllocator, sizes: Sequence[int]) -> None:
         self._allocator = allocator
-        self._blocks = [allocator.allocate(size, 64) for size in sizes]
+        self._sizes = tuple(sizes)
+        self._blocks = [allocator.allocate(size + READ_BEHIND, 64) for size in sizes]
 
     def size(self) -> int:
-        """Bytes of all blocks."""
-        return sum(block.size for block in self._blocks)
+        """Bytes for tensors in all blocks."""
+        return sum(self._sizes)
 
     def at(self, place: int, size: int) -> Bytes:
         """The bytes of a tensor."""
@@ -65,7 +66,7 @@ class BlobMemoryPool:
         """Give all blocks back."""
         for block in self._blocks:
             self._allocator.free(block)
-        self._blocks = []
+        self._blocks, self._sizes = [], ()
 
 
 @bounded
@@ -73,12 +74,12 @@ class OffsetMemoryPool:
     """One block; a place is an offset."""
 
     def __init__(self, allocator: IAllocator, size: int) -> None:
-        self._allocator = allocator
-        self._block = allocator.allocate(size, 64)
+        self._allocator, self._size = allocator, size
+        self._block = allocator.allocate(size + READ_BEHIND, 64)
 
     def size(self) -> int:
-        """Bytes of the block."""
-        return self._block.size
+        """Bytes of the block for tensors."""
+        return self._size
 
     def at(self, place: int, size: int) -> Bytes:
         """The bytes of a tensor."""
@@ -87,7 +88,7 @@ class OffsetMemoryPool:
     def free(self) -> None:
         """Give the block back."""
         self._allocator.free(self._block)
-        self._block = self._block[:0]
+        self._block, self._size = self._block[:0], 0
 
 
 IMemoryPool = BlobMemoryPool | OffsetMemoryPool
