@@ -422,7 +422,7 @@ def test_layers_windows_and_schedulers_refuse_what_is_none_of_theirs() -> None:
     with pytest.raises(TypeMismatch, match=r"NESoftmaxLayer.configure: "):
         compute.NESoftmaxLayer().configure(3, target)  # type: ignore[arg-type]  # on purpose
     source.allocator().init(TensorInfo(8, 8, Format.F32))
-    with pytest.raises(TypeMismatch, match=r"NEActivationLayer.validate: "):
+    with pytest.raises(TypeMismatch, match=r"NEActivationLayer.configure: "):
         compute.NEActivationLayer().configure(source, target, "relu")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(TypeMismatch, match="a window is made of at most 6 Dimensions"):
         compute.Window(3)  # type: ignore[arg-type]  # on purpose

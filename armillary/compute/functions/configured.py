@@ -1,9 +1,9 @@
-"""Functions whose `configure` and `validate` end in our errors, and take no argument for another one.
+"""Functions whose `configure` refuses what `validate` refuses, and which take no argument for another one.
 
-In: a class with these methods. Out: the same, where what arguments make go wrong is one of our errors. Invariant: the
-error names the method that refuses; an argument of an enumeration is a member of it (a text would be taken
-for its last one), a list is a list and a number a number; a `constant_border_value` is a pixel of the image,
-whatever the border's mode. Users: the bases of `nn` and `vision`.
+In: a class with these methods. Out: the same, where what arguments make go wrong is one of our errors. Invariant:
+`configure` begins with `validate` of its tensors' information; the error names the method that refuses; an argument of
+an enumeration is a member of it (a text would be taken for its last one), a list is a list and a number a number; a
+`constant_border_value` is a pixel of the image, whatever the border's mode. Users: the bases of `nn` and `vision`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.compute.core.compiled import is_held
+from armillary.compute.core.kernel import Status
 from armillary.compute.core.switches import log
 from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import TypeMismatch
 
 _CONSTANT = "constant_border_value"
@@ -47,17 +49,52 @@ class ConfiguredFunction:
         configure, validate = getattr(cls, "configure", None), getattr(cls, "validate", None)
         if configure is None or cls.__name__.startswith("_"):
             return  # a base of functions; what it set would hide what its neighbours have
-        cls.configure = _checked(f"{cls.__name__}.configure", configure)  # type: ignore[attr-defined]  # subclasses have it
+        own = getattr(configure, "__wrapped__", configure)
+        cls.configure = _checked(f"{cls.__name__}.configure", own, _refusing(own, validate))  # type: ignore[attr-defined]  # subclasses have it
         if validate is not None:
             own = getattr(validate, "__func__", validate)
             kind = staticmethod if own is validate else classmethod
-            cls.validate = kind(_checked(f"{cls.__name__}.validate", own))  # type: ignore[attr-defined]  # as above
+            own = getattr(own, "__wrapped__", own)
+            cls.validate = kind(_checked(f"{cls.__name__}.validate", own, own))  # type: ignore[attr-defined]  # as above
 
 
-def _checked(message: str, method: _Method) -> _Method:
-    """The method behind a look at its arguments, its errors ours; what a base made of it is made anew."""
-    own = getattr(method, "__wrapped__", method)
-    guarded = boundary(message, arguments=True, first=1)(own)
+def _refusing(configure: _Method, validate: _Method | None) -> _Method:
+    """`configure` behind `validate`, where the latter's arguments are among its own."""
+    signature = inspect.signature(configure)
+    wanted = inspect.signature(validate).parameters if validate is not None else {}
+    if not wanted or not set(wanted) <= set(signature.parameters):
+        return configure
+    optional = {name: "None" in str(each.annotation) for name, each in wanted.items()}
+
+    @functools.wraps(configure)
+    def refusing(*args: object, **kwargs: object) -> object:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return configure(*args, **kwargs)  # which says in Python's words what does not fit
+        given.apply_defaults()
+        infos = {name: _info_of(given.arguments[name], has_none) for name, has_none in optional.items()}
+        method = type(args[0]).validate  # type: ignore[attr-defined]  # has it; called without its guard
+        status: Status = method.__func__.__wrapped__(type(args[0]), **infos)
+        if not status:
+            raise TypeMismatch(status.error_description)
+        return configure(*args, **kwargs)
+
+    return refusing
+
+
+def _info_of(argument: object, has_none: bool) -> object:
+    """What a tensor is, None of one that is to get information; of tensors a list; others as they are."""
+    if isinstance(argument, Tensor):
+        return argument.info() if argument.has_info() or not has_none else None
+    if isinstance(argument, list | tuple) and argument and all(isinstance(each, Tensor) for each in argument):
+        return [each.info() for each in argument]
+    return argument
+
+
+def _checked(message: str, own: _Method, method: _Method) -> _Method:
+    """The method behind a look at the arguments of its own form, its errors ours."""
+    guarded = boundary(message, arguments=True, first=1)(method)
     names = [*inspect.signature(own).parameters.values()]
     kinds = {p.name: _kind_of(p.annotation, own.__globals__) for p in names if isinstance(p.annotation, str)}
     wanted = {name: kind for name, kind in kinds.items() if kind is not None}

@@ -52,12 +52,6 @@ _Infos = tuple[TensorInfo, TensorInfo, TensorInfo | None, TensorInfo | None]
 _Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 
-def _infos(tensors: _Tensors) -> _Infos:
-    input, weights, biases, output = tensors
-    outer = output.info() if output.has_info() else None
-    return input.info(), weights.info(), base.info_or_none(biases), outer
-
-
 def _objections(name: str, infos: _Infos, asked: _Asked) -> Status:
     """What is wrong with a convolution; sizes are told as (width, height, channels) whatever the layout."""
     others = (("weights", infos[1]), ("the output", infos[3]))
@@ -106,7 +100,6 @@ class _Convolution(base.NeuralFunction):
     _method: ClassVar[ConvolutionMethod | None] = None  # whose stages there are
 
     def _build(self, tensors: _Tensors, asked: _Asked) -> None:
-        self._refuse(_objections(type(self).__name__, _infos(tensors), asked))
         (input, weights, biases, output), conv_info, dilation = tensors, asked.conv_info, asked.dilation
         act_info, groups, multiplier = asked.act_info, asked.groups, asked.multiplier
         _, channels, height, width = base.nchw(input.info())
@@ -256,62 +249,14 @@ class NEGEMMConvolutionLayer(_Convolution):
         self._build((input, weights, biases, output), _Asked(conv_info, dilation or Size2D(), act_info, num_groups))
 
 
-class NEDirectConvolutionLayer(_Convolution):
-    """A convolution that multiplies where the image lies."""
-
-    _method = ConvolutionMethod.DIRECT
-    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0}
+class _Plain(_Convolution):
+    """A convolution of real numbers by one method, of one group and without holes."""
 
     @classmethod
-    def validate(
-        cls,
-        input: TensorInfo,
-        weights: TensorInfo,
-        bias: TensorInfo | None,
-        output: TensorInfo | None,
-        conv_info: PadStrideInfo,
-        act_info: ActivationLayerInfo | None = None,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        wrong = base.status_of(cls.__name__, base.wrong_type("the input", input, base.FLOATS))
-        if not wrong:
-            return wrong
-        return _objections(cls.__name__, (input, weights, bias, output), _Asked(conv_info, act_info=act_info))
-
-    def configure(
-        self,
-        input: Tensor,
-        weights: Tensor,
-        bias: Tensor | None,
-        output: Tensor,
-        conv_info: PadStrideInfo,
-        act_info: ActivationLayerInfo | None = None,
-    ) -> None:
-        """Set the tensors and how the kernel moves over the image."""
-        self._refuse(base.status_of(type(self).__name__, base.wrong_type("the input", input.info(), base.FLOATS)))
-        self._build((input, weights, bias, output), _Asked(conv_info, act_info=act_info))
-
-
-def _has_tiles(input: TensorInfo, info: PadStrideInfo) -> bool:
-    """Whether each row and column of the kernel meets the image somewhere; else the kernel is a smaller one."""
-    input = input.in_nchw()
-    ends = info.scaled((input.dimension(0), input.dimension(1)), Size2D(3, 3))
-    return all(
-        max(0, tap - info.pad()[n]) < min(input.dimension(n), tap - info.pad()[n] + ends[n])
-        for n in (0, 1)
-        for tap in range(3)
-    )
-
-
-class NEWinogradConvolutionLayer(_Convolution):
-    """Winograd's F(2x2, 3x3): transforms of 4x4 tiles around 16 products of matrices.
-
-    Channels in and out are filled up to blocks of 16 with zeros. Weights that are all whole numbers are multiplied
-    directly, which keeps their sums exact.
-    """
-
-    _method = ConvolutionMethod.WINOGRAD
-    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}
+    def _wrong(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
+        """What the method does not take, of kernels of this width and height."""
+        del input, size, conv_info
+        return ()
 
     @classmethod
     def validate(
@@ -327,14 +272,8 @@ class NEWinogradConvolutionLayer(_Convolution):
         """Whether tensors of this information can be configured."""
         del enable_fast_math
         kernels = weights.in_nchw()
-        size, strides = (kernels.dimension(0), kernels.dimension(1)), conv_info.stride()
-        wrong = base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.FLOATS),
-            "" if size == (3, 3) else f"the kernel is {size[0]}x{size[1]}, wanted 3x3",
-            "" if strides == (1, 1) else f"the strides are {strides}, wanted 1",
-            "" if _has_tiles(input, conv_info) else f"a part of the kernel never meets {input!r}, {conv_info!r}",
-        )
+        others = cls._wrong(input, (kernels.dimension(0), kernels.dimension(1)), conv_info)
+        wrong = base.status_of(cls.__name__, base.wrong_type("the input", input, base.FLOATS), *others)
         if not wrong:
             return wrong
         return _objections(cls.__name__, (input, weights, biases, output), _Asked(conv_info, act_info=act_info))
@@ -350,9 +289,49 @@ class NEWinogradConvolutionLayer(_Convolution):
         enable_fast_math: bool = False,
     ) -> None:
         """Set the tensors and how the kernel moves over the image."""
-        tensors = (input, weights, biases, output)
-        self._refuse(self.validate(*_infos(tensors), conv_info, act_info, enable_fast_math))
-        self._build(tensors, _Asked(conv_info, act_info=act_info))
+        del enable_fast_math
+        self._build((input, weights, biases, output), _Asked(conv_info, act_info=act_info))
+
+
+class NEDirectConvolutionLayer(_Plain):
+    """A convolution that multiplies where the image lies."""
+
+    _method = ConvolutionMethod.DIRECT
+    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0}
+
+
+def _has_tiles(input: TensorInfo, info: PadStrideInfo) -> bool:
+    """Whether each row and column of the kernel meets the image somewhere; else the kernel is a smaller one."""
+    input = input.in_nchw()
+    ends = info.scaled((input.dimension(0), input.dimension(1)), Size2D(3, 3))
+    return all(
+        max(0, tap - info.pad()[n]) < min(input.dimension(n), tap - info.pad()[n] + ends[n])
+        for n in (0, 1)
+        for tap in range(3)
+    )
+
+
+def _wrong_strides(conv_info: PadStrideInfo) -> str:
+    return "" if conv_info.stride() == (1, 1) else f"the strides are {conv_info.stride()}, wanted 1"
+
+
+class NEWinogradConvolutionLayer(_Plain):
+    """Winograd's F(2x2, 3x3): transforms of 4x4 tiles around 16 products of matrices.
+
+    Channels in and out are filled up to blocks of 16 with zeros. Weights that are all whole numbers are multiplied
+    directly, which keeps their sums exact. In stages F(4x4, 3x3) where an image has more than four rows and columns.
+    """
+
+    _method = ConvolutionMethod.WINOGRAD
+    _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}
+
+    @classmethod
+    def _wrong(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
+        return (
+            "" if size == (3, 3) else f"the kernel is {size[0]}x{size[1]}, wanted 3x3",
+            _wrong_strides(conv_info),
+            "" if _has_tiles(input, conv_info) else f"a part of the kernel never meets {input!r}, {conv_info!r}",
+        )
 
     def _product(self, x: Node, w: Node, inputs: int, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
         outputs = int(attrs["channels"])
@@ -369,7 +348,7 @@ class NEWinogradConvolutionLayer(_Convolution):
         return relay.reshape_like(retained, value, lhs_begin=2, lhs_end=3, rhs_begin=2, rhs_end=4)
 
 
-class NEFFTConvolutionLayer(_Convolution):
+class NEFFTConvolutionLayer(_Plain):
     """A convolution by Fourier transforms of 16x16 tiles, for kernels of up to 15x15 that move by one pixel.
 
     A pixel of the output takes 384 / ((17 - width) * (17 - height)) products, whatever the kernel. Without stages,
@@ -380,41 +359,13 @@ class NEFFTConvolutionLayer(_Convolution):
     _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0, "relay.FourierConv2D.use": 1}
 
     @classmethod
-    def validate(
-        cls,
-        input: TensorInfo,
-        weights: TensorInfo,
-        biases: TensorInfo | None,
-        output: TensorInfo | None,
-        conv_info: PadStrideInfo,
-        act_info: ActivationLayerInfo | None = None,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        kernels, strides = weights.in_nchw(), conv_info.stride()
-        size = kernels.dimension(0), kernels.dimension(1)
-        wrong = base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.FLOATS),
-            "" if max(size) <= LARGEST else f"the kernel is {size[0]}x{size[1]}, wanted at most {LARGEST}x{LARGEST}",
-            "" if strides == (1, 1) else f"the strides are {strides}, wanted 1",
+    def _wrong(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
+        del input
+        most = f"wanted at most {LARGEST}x{LARGEST}"
+        return (
+            "" if max(size) <= LARGEST else f"the kernel is {size[0]}x{size[1]}, {most}",
+            _wrong_strides(conv_info),
         )
-        if not wrong:
-            return wrong
-        return _objections(cls.__name__, (input, weights, biases, output), _Asked(conv_info, act_info=act_info))
-
-    def configure(
-        self,
-        input: Tensor,
-        weights: Tensor,
-        biases: Tensor | None,
-        output: Tensor,
-        conv_info: PadStrideInfo,
-        act_info: ActivationLayerInfo | None = None,
-    ) -> None:
-        """Set the tensors and how the kernel moves over the image."""
-        tensors = (input, weights, biases, output)
-        self._refuse(self.validate(*_infos(tensors), conv_info, act_info))
-        self._build(tensors, _Asked(conv_info, act_info=act_info))
 
 
 class NEDepthwiseConvolutionLayer(_Convolution):
@@ -450,10 +401,8 @@ class NEDepthwiseConvolutionLayer(_Convolution):
         dilation: Size2D | None = None,
     ) -> None:
         """Set the tensors and how the kernels move over the image."""
-        tensors = (input, weights, biases, output)
-        self._refuse(self.validate(*_infos(tensors), conv_info, depth_multiplier, act_info, dilation))
-        groups = base.nchw(input.info())[1]
-        self._build(tensors, _Asked(conv_info, dilation or Size2D(), act_info, groups, depth_multiplier))
+        asked = _Asked(conv_info, dilation or Size2D(), act_info, base.nchw(input.info())[1], depth_multiplier)
+        self._build((input, weights, biases, output), asked)
 
 
 class NEConvolutionLayer(base.NeuralFunction):
@@ -520,9 +469,7 @@ class NEConvolutionLayer(base.NeuralFunction):
         num_groups: int = 1,
     ) -> None:
         """Set the tensors and how the kernel moves over the image."""
-        infos = _infos((input, weights, biases, output))
-        status = self.validate(*infos, conv_info, weights_info, dilation, act_info, enable_fast_math, num_groups)
-        self._refuse(status)
+        infos = (input.info(), weights.info(), base.info_or_none(biases), None)
         method = self.get_convolution_method(*infos, conv_info, weights_info, dilation, act_info, num_groups)
         if method is ConvolutionMethod.WINOGRAD:
             winograd = self._pipeline = NEWinogradConvolutionLayer(self._memory_manager, stages=self._stages)

@@ -41,8 +41,6 @@ class NEActivationLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor | None, act_info: ActivationLayerInfo) -> None:
         """Set the tensors and the function."""
-        outer = output.info() if output is not None and output.has_info() else None
-        self._refuse(self.validate(input.info(), outer, act_info))
         target = input if output is None else output
         base.init_like(target, input.info())
         is_identity = act_info.activation is ActivationFunction.IDENTITY
@@ -71,8 +69,6 @@ class NESoftmaxLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor, beta: float = 1.0, axis: int = 0) -> None:
         """Set the tensors."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(input.info(), outer, beta, axis))
         base.init_like(output, input.info())
         rank = input.info().num_dimensions()
         at = rank - 1 - axis % rank
@@ -111,8 +107,6 @@ class NEPoolingLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor, pool_info: PoolingLayerInfo) -> None:
         """Set the tensors and the window."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(input.info(), outer, pool_info))
         image = input.info().in_nchw()
         width, height, size = _pooled(image, pool_info)
         base.init_like(output, input.info(), width, height, *image.shape[2:])
@@ -173,8 +167,6 @@ class NENormalizationLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor, norm_info: NormalizationLayerInfo) -> None:
         """Set the tensors and what is added up."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(input.info(), outer, norm_info))
         base.init_like(output, input.info())
         size = norm_info.norm_size
         count = 1 if not norm_info.is_scaled else size * size if norm_info.type is NormType.IN_MAP_2D else size
@@ -244,12 +236,6 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
         act_info: ActivationLayerInfo | None = None,
     ) -> None:
         """Set the tensors; without an output, in place."""
-        outer = output.info() if output is not None and output.has_info() else None
-        self._refuse(
-            self.validate(
-                input.info(), outer, mean.info(), var.info(), base.info_or_none(beta), base.info_or_none(gamma), epsilon
-            )
-        )
         target = input if output is None else output
         base.init_like(target, input.info())
         operands = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
@@ -284,7 +270,6 @@ class NEQuantizationLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the tensors; the output's information has the scale."""
-        self._refuse(self.validate(input.info(), output.info()))
         quantization, kind = output.info().quantization_info(), output.info().data_type
         low, high = limits(kind)
 
@@ -313,8 +298,6 @@ class NEDequantizationLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the tensors."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(input.info(), outer))
         base.init_output(output, input.info().shape, base.FLOATS[0], layout=input.info().data_layout())
         quantization = input.info().quantization_info()
 

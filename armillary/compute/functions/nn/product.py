@@ -70,8 +70,6 @@ class NEGEMM(base.NeuralFunction):
         gemm_info: GEMMInfo | None = None,
     ) -> None:
         """Set the matrices and the factors."""
-        outer = d.info() if d.has_info() else None
-        self._refuse(self.validate(a.info(), b.info(), base.info_or_none(c), outer, alpha, beta, gemm_info))
         base.init_output(d, (b.info().dimension(0), a.info().dimension(1)), a.info().data_type)
         info = gemm_info or GEMMInfo()
 
@@ -133,8 +131,6 @@ class NEGEMMLowpMatrixMultiplyCore(base.NeuralFunction):
         self, a: Tensor, b: Tensor, c: Tensor | None, output: Tensor, gemm_info: GEMMInfo | None = None
     ) -> None:
         """Set the matrices."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(a.info(), b.info(), base.info_or_none(c), outer, gemm_info))
         base.init_output(output, (b.info().dimension(0), a.info().dimension(1)), DataType.S32)
 
         def body(x: Node, y: Node, bias: Node | None = None) -> Node:
@@ -208,8 +204,6 @@ class NEFullyConnectedLayer(base.NeuralFunction):
         fc_info: FullyConnectedLayerInfo | None = None,
     ) -> None:
         """Set the tensors."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(input.info(), weights.info(), base.info_or_none(biases), outer, fc_info))
         info = fc_info or FullyConnectedLayerInfo()
         batch, terms, outputs = _connected(input.info(), weights.info(), info)
         kind = input.info().data_type

@@ -44,7 +44,6 @@ class NEConcatenateLayer(base.NeuralFunction):
     def configure(self, inputs: Sequence[Tensor], output: Tensor, axis: int) -> None:
         """Set the tensors and the dimension."""
         infos = [t.info() for t in inputs]
-        self._refuse(self.validate(infos, output.info() if output.has_info() else None, axis))
         first = infos[0]
         base.init_output(output, _joined(infos, axis), first.data_type, first.quantization_info(), first.data_layout())
         rank = max(axis + 1, *(info.num_dimensions() for info in infos))
@@ -112,7 +111,6 @@ class NEReshapeLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the tensors; the output's information has the shape."""
-        self._refuse(self.validate(input.info(), output.info()))
         shape = tuple(reversed(output.info().shape))
 
         def body(x: Node) -> Node:
@@ -138,7 +136,6 @@ class NEFlattenLayer(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the tensors."""
-        self._refuse(self.validate(input.info(), output.info() if output.has_info() else None))
         row = int(np.prod(input.info().shape[:3]))
         base.init_output(output, (row, *input.info().shape[3:]), input.info().data_type)
         inner = self._inner = self._reshape_type(self._memory_manager)
@@ -162,7 +159,6 @@ class NEPermute(base.NeuralFunction):
 
     def configure(self, input: Tensor, output: Tensor, perm: PermutationVector) -> None:
         """Set the tensors and the order."""
-        self._refuse(self.validate(input.info(), output.info() if output.has_info() else None, perm))
         rank = max(input.info().num_dimensions(), len(perm))
         shape = _permuted(input.info(), perm, rank)
         base.init_output(output, shape, input.info().data_type, input.info().quantization_info())
@@ -199,8 +195,6 @@ class _Arithmetic(base.NeuralFunction):
 
     def configure(self, input1: Tensor, input2: Tensor, output: Tensor) -> None:
         """Set the tensors."""
-        outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(input1.info(), input2.info(), outer))
         base.init_like(output, input1.info())
         rule: Callable[[Node, Node], Node] = getattr(relay, self._name)
         operands = {"a": input1, "b": input2}

@@ -24,7 +24,6 @@ from armillary.compute.functions.vision.base import (
     VisionFunction,
     image,
     objection,
-    refuse,
     size_of,
     wrong_size,
     wrong_type,
@@ -205,7 +204,6 @@ class _Sum(VisionFunction):
         self, input1: Tensor, input2: Tensor, output: Tensor, policy: ConvertPolicy = ConvertPolicy.SATURATE
     ) -> None:
         """Set the images and what becomes of results that do not fit."""
-        refuse(self.validate(input1.info(), input2.info(), output.info(), policy))
         kinds = (input1.info().data_type, input2.info().data_type)
         saturates = policy is ConvertPolicy.SATURATE
         formula = formulas.arithmetic(self._sign, kinds, output.info().data_type, saturates)
@@ -264,7 +262,6 @@ class NEPixelWiseMultiplication(VisionFunction):
     ) -> None:
         """Set the images, the scale, and what becomes of results that do not fit."""
         infos = (input1.info(), input2.info(), output.info())
-        refuse(self.validate(*infos, scale, overflow_policy, rounding_policy))
         kinds = (infos[0].data_type, infos[1].data_type)
         saturates = overflow_policy is ConvertPolicy.SATURATE
         shift = _shift(scale)
@@ -358,6 +355,5 @@ class NETableLookup(VisionFunction):
 
     def configure(self, input: Tensor, lut: Lut, output: Tensor) -> None:
         """Set the images and the table, whose values may change between runs."""
-        refuse(self.validate(input.info(), lut, output.info()))
         formula = formulas.table_lookup(lut.type(), lut.num_elements(), lut.index_offset())
         self._configure([input, lut.tensor()], [output], formula=formula, region=input.info().valid_region())

@@ -16,7 +16,7 @@ from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, Format, TensorInfo
 from armillary.compute.functions.formulas import colour
 from armillary.compute.functions.formulas.expressions import Options, truncated
-from armillary.compute.functions.vision.base import VisionFunction, objection, refuse, size_of
+from armillary.compute.functions.vision.base import VisionFunction, objection, size_of
 from armillary.compute.runtime.tensor import MultiImage, Tensor
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
@@ -169,7 +169,6 @@ class NEColorConvert(VisionFunction):
 
     def configure(self, input: Picture, output: Picture) -> None:
         """Set the images; their formats say what is converted to what."""
-        refuse(self.validate(_info(input), _info(output)))
         source, target = _format(_info(input)), _format(_info(output))
         planes = _planes(output)
         work = [(formula, [planes[n] for n in places]) for formula, places in _conversion(source, target)]
@@ -223,7 +222,6 @@ class NEChannelExtract(VisionFunction):
 
     def configure(self, input: Picture, channel: Channel, output: Tensor) -> None:
         """Set the images and the channel."""
-        refuse(self.validate(_info(input), channel, output.info()))
         plane, at, spread = _PLACES[_format(_info(input))][channel]
         planes = _planes(input)[plane]
         self._configure([planes], [output], formula=_extraction(planes.info().num_channels() * spread, at))
@@ -284,8 +282,6 @@ class NEChannelCombine(VisionFunction):
 
     def configure(self, plane0: Tensor, plane1: Tensor, plane2: Tensor, plane3: Tensor | None, output: Picture) -> None:
         """Set the planes, in the order R, G, B, A or Y, U, V, and the image."""
-        fourth = plane3.info() if plane3 is not None else None
-        refuse(self.validate(plane0.info(), plane1.info(), plane2.info(), fourth, _info(output)))
         target = _format(_info(output))
         given = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
         planes = _planes(output)

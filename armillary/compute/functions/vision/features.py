@@ -22,7 +22,6 @@ from armillary.compute.functions.formulas import features as formulas
 from armillary.compute.functions.vision.base import (
     VisionFunction,
     objection,
-    refuse,
     size_of,
     wrong_size,
     wrong_type,
@@ -82,7 +81,6 @@ class NEFastCorners(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image, the threshold (1 to 254), and the list; strengths are 1 without suppression."""
-        refuse(self.validate(input.info(), threshold))
         scores = self._image(*size_of(input.info()), U8)
         kernels = self._step(formulas.FAST, [input], [scores], border_mode, constant_border_value, (int(threshold),))
         self._corners, self._result, self._has_strengths = corners, scores, nonmax_suppression
@@ -136,7 +134,6 @@ class NEHarrisCorners(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image, the numbers of OpenVX, and the list that gets the corners."""
-        refuse(self.validate(input.info(), threshold, min_dist, gradient_size, block_size))
         kind, size = _SOBEL[gradient_size][1], size_of(input.info())
         gx, gy, strengths, retained = (self._image(*size, k) for k in (kind, kind, F32, F32))
         sobel, formula = self._part(_SOBEL[gradient_size][0]), formulas.harris(block_size, kind)
@@ -261,7 +258,6 @@ class NECannyEdge(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the images, the thresholds, the side of the gradient (3 or 5) and the norm (1: L1, 2: L2)."""
-        refuse(self.validate(input.info(), output.info(), upper_thr, lower_thr, gradient_size, norm_type))
         size, is_sum = size_of(input.info()), norm_type == 1
         gx, gy = self._image(*size, S16), self._image(*size, S16)
         length = self._image(*size, S16 if is_sum else S32)

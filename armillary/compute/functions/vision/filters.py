@@ -13,7 +13,7 @@ from typing import ClassVar
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo
 from armillary.compute.functions.formulas import filters as formulas
-from armillary.compute.functions.vision.base import VisionFunction, objection, refuse, size_of, wrong_size, wrong_type
+from armillary.compute.functions.vision.base import VisionFunction, objection, size_of, wrong_size, wrong_type
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import TypeMismatch
 
@@ -106,7 +106,6 @@ class _Gradient(VisionFunction):
     ) -> None:
         """Set the images and what lies beside the input."""
         targets = (output_x, output_y)
-        refuse(self.validate(input.info(), *(t.info() if t is not None else None for t in targets)))
         outputs = []
         for tensor in targets:
             last = tensor
@@ -182,7 +181,6 @@ class _Matrix(VisionFunction):
         border_mode: BorderMode,
         constant: int,
     ) -> None:
-        refuse(self._objections(input.info(), output.info(), conv, columns, rows, scale))
         matrix = tuple(int(v) for v in conv)
         divisor = scale or abs(sum(matrix)) or 1
         formula = formulas.convolution(columns, rows, output.info().data_type)
@@ -299,7 +297,6 @@ class NENonLinearFilter(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the images, which pixel is taken, and of which ones."""
-        refuse(self.validate(input.info(), output.info(), func, mask_size, pattern, mask))
         formula = formulas.non_linear(func.value, mask_offsets(mask_size, pattern, mask))
         self._configure([input], [output], border_mode, constant_border_value, (), formula)
 
@@ -336,7 +333,6 @@ class NENonMaximaSuppression3x3(VisionFunction):
 
     def configure(self, input: Tensor, output: Tensor, border_mode: BorderMode = BorderMode.UNDEFINED) -> None:
         """Set the images; beside a CONSTANT border are zeros."""
-        refuse(self.validate(input.info(), output.info()))
         if border_mode is BorderMode.REPLICATE:
             raise TypeMismatch("non_maxima_suppression3x3: the border is UNDEFINED or CONSTANT, got REPLICATE")
         formula = formulas.non_maxima_suppression(input.info().data_type)

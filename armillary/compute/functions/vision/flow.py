@@ -81,7 +81,6 @@ class NEOpticalFlow(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the pyramids, the points (and, if used, where they may be), and the list that gets the new ones."""
-        refuse(self.validate(old_pyramid, new_pyramid, window_dimension, num_iterations))
         steps = _MOST_STEPS if termination is Termination.TERM_CRITERIA_EPSILON else num_iterations
         levels, scale = old_pyramid.num_levels(), old_pyramid.scale
         settings = {"scale": scale, "side": window_dimension, "steps": steps, "epsilon": epsilon}

@@ -21,7 +21,6 @@ from armillary.compute.functions.vision.base import (
     InterpolationPolicy,
     VisionFunction,
     objection,
-    refuse,
     size_of,
     wrong_size,
     wrong_type,
@@ -67,7 +66,6 @@ class NEScale(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the images; AREA to a larger size is NEAREST_NEIGHBOR."""
-        refuse(self.validate(input.info(), output.info(), policy, border_mode))
         ratios = _ratios(input.info(), output.info())
         kind, border, is_area = input.info().data_type, _beside(border_mode), policy is InterpolationPolicy.AREA
         name = "bilinear" if policy is InterpolationPolicy.BILINEAR else "nearest"
@@ -155,7 +153,6 @@ class NERemap(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the images and the maps."""
-        refuse(self.validate(input.info(), map_x.info(), map_y.info(), output.info(), policy))
         formula, numbers = formulas.remap(policy.value, _beside(border_mode)), sides_of(input.info().valid_region())
         self._configure([input, map_x, map_y], [output], numbers=(constant_border_value, *numbers), formula=formula)
 
@@ -191,7 +188,6 @@ class _Warp(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the images and the matrix, by columns as in OpenVX: from places of the output to those of the input."""
-        refuse(self.validate(input.info(), output.info(), matrix, policy))
         numbers = (constant_border_value, *sides_of(input.info().valid_region()), *matrix[: self._count])
         formula = formulas.warp(policy.value, self._count == 9, _beside(border_mode))
         self._configure([input], [output], numbers=numbers, formula=formula)

@@ -19,7 +19,7 @@ from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo,
 from armillary.compute.core.types import Size2D
 from armillary.compute.functions.formulas.hog import Blocks, binning, normalising, scoring
 from armillary.compute.functions.vision.arithmetic import NEMagnitude, NEPhase, PhaseType
-from armillary.compute.functions.vision.base import VisionFunction, image, objection, refuse, size_of, wrong_type
+from armillary.compute.functions.vision.base import VisionFunction, image, objection, size_of, wrong_type
 from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppressionKernel, DetectionWindow
 from armillary.compute.functions.vision.filters import NEDerivative
 from armillary.compute.runtime.tensor import Array, Tensor
@@ -222,7 +222,6 @@ class NEHOGDescriptor(HOGFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image, the descriptors (`HOGInfo.tensor_info`), and the model."""
-        refuse(self.validate(input.info(), output.info(), hog))
         info = hog.info()
         gradients = self._gradients(input, info.phase_type, border_mode, constant_border_value)
         votes, kernel = self._votes(gradients, info)
@@ -259,7 +258,6 @@ class NEHOGDetector(HOGFunction):
         idx_class: int = 0,
     ) -> None:
         """Set the descriptors, the model, and the list that windows are added to."""
-        refuse(self.validate(input.info(), hog, detection_window_stride))
         info, stride = hog.info(), detection_window_stride
         size, block = info.detection_window_size, info.block_stride
         steps = (stride.width // block.width, stride.height // block.height)
@@ -330,7 +328,6 @@ class NEHOGMultiDetection(HOGFunction):
         min_distance: float = 1.0,
     ) -> None:
         """Set the image, the models with the strides of their windows, and the list, which each run fills anew."""
-        refuse(self.validate(input.info(), multi_hog, detection_window_strides))
         models = [multi_hog.model(n) for n in range(multi_hog.num_models())]
         gradients = self._gradients(input, models[0].info().phase_type, border_mode, constant_border_value)
         spaces: dict[tuple[object, ...], tuple[Tensor, IKernel]] = {}

@@ -25,7 +25,6 @@ from armillary.compute.functions.vision.base import (
     VisionFunction,
     image,
     objection,
-    refuse,
     size_of,
     wrong_size,
     wrong_type,
@@ -115,7 +114,6 @@ class _Gaussian(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image and the pyramid, whose level 0 becomes a copy of it."""
-        refuse(self.validate(input.info(), pyramid))
         kernels = self._step(formulas.COPY, [input], [pyramid.get_pyramid_level(0)])
         for n in range(1, pyramid.num_levels()):
             above, below = pyramid.get_pyramid_level(n - 1), pyramid.get_pyramid_level(n)
@@ -195,7 +193,6 @@ class NELaplacianPyramid(VisionFunction):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image, the pyramid of S16, and the image of S16 that is left."""
-        refuse(self.validate(input.info(), pyramid, output.info()))
         levels = self._part(Pyramid)
         levels.init(pyramid.num_levels(), SCALE_PYRAMID_HALF, *size_of(input.info()))
         gauss = self._part(NEGaussianPyramidHalf)
@@ -245,7 +242,6 @@ class NELaplacianReconstruct(VisionFunction):
     ) -> None:
         """Set the pyramid of S16, the smallest image of S16, and the image of U8; nothing beside an image is read."""
         del border_mode, constant_border_value
-        refuse(self.validate(pyramid, input.info(), output.info()))
         kernels: list[IKernel] = []
         below, levels = input, []
         for n in reversed(range(pyramid.num_levels())):

@@ -109,7 +109,6 @@ class Counting(ConfiguredFunction):
         return objection(cls.__name__, wrong_type("tensor 0", input, *cls._kinds))
 
     def _set(self, loops: Loops, input: Tensor, values: int) -> None:
-        refuse(self.validate(input.info()))
         self._input, self._counts = input, np.zeros((self._bands, values), loops.partial)
         self._sides = sides_of(input.info().valid_region())
         self._work = self._counting(loops, input)
@@ -248,7 +247,6 @@ class NEEqualizeHistogram(Counting):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
-        refuse(self.validate(input.info(), output.info()))
         self._set(COUNTS, input, 256 * _COPIES)
         self._table, self._lookup = self._lookup_of_bytes()
         self._lookup.configure(input, self._table, output)
@@ -346,7 +344,6 @@ class NEIntegralImage(VisionFunction):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
-        refuse(self.validate(input.info(), output.info()))
         kernel = LoopsKernel(INTEGRAL, is_parallel=False)
         region = input.info().valid_region()
         kernel.configure([input, output], sides=sides_of(region))
