@@ -25,9 +25,8 @@ from armillary.compute.cl.tuner import DEFAULT_LWS, FLAT, Lws
 from armillary.compute.core.compiled import Formula, Numbers, Read
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
-from armillary.compute.functions.nn.body import Body, Build
+from armillary.compute.functions.nn.body import Body
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
-from armillary.compute.runtime.tensor import Tensor
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.device import Device
@@ -43,25 +42,18 @@ class CLPipeline:
     """A compiled Relay function over tensors of a device."""
 
     def __init__(
-        self,
-        inputs: Mapping[str, Tensor],
-        weights: Mapping[str, Tensor],
-        output: Tensor,
-        build: Build,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-        config: Mapping[str, object] | None = None,
-        memory_manager: MemoryManagerOnDemand | None = None,
+        self, body: Body, config: Mapping[str, object], memory_manager: MemoryManagerOnDemand | None = None
     ) -> None:
         """As `Pipeline`."""
-        for tensor in (*inputs.values(), *weights.values(), output):
+        for tensor in (*body.inputs.values(), *body.weights.values(), body.output):
             if not isinstance(tensor, CLTensor):
                 raise TypeMismatch(f"{tensor.describe()} is no CLTensor")
             if tensor.info().data_type is DataType.F16:
                 raise TypeMismatch(f"{tensor.describe()}: layers of OpenCL take no F16", hint="use F32")
-        self.body = Body(inputs, weights, output, build, shapes)
-        self._inputs, self._module = self.body.inputs, self.body.module()
-        self._group, self._lock, self._config = MemoryGroup(memory_manager), threading.Lock(), dict(config or {})
-        self._tensors = tuple(t for t in (*self._inputs.values(), output) if isinstance(t, CLTensor))  # all of them
+        self.body, self._inputs, self._module = body, body.inputs, body.module()
+        self._group, self._lock, self._config = MemoryGroup(memory_manager), threading.Lock(), dict(config)
+        tensors = (*body.inputs.values(), body.output)
+        self._tensors = tuple(t for t in tensors if isinstance(t, CLTensor))  # all of them
         self._copies: dict[int, CLTensor] = {}  # without padding, of tensors that have some or are written too
         self._scratch: CLTensor | None = None
         self._plan: _DevicePlan | None = None

@@ -123,7 +123,7 @@ class _Network(base.NeuralFunction):
             return substitute(function.body, {id(p): v for p, v in zip(function.params, values, strict=True)})
 
         operands = dict(zip(names, inputs, strict=True))
-        self._pipeline = self._pipeline_type(operands, {}, output, body, shapes, None, self._memory_manager)
+        self._compile(operands, {}, output, body, shapes)
 
 
 class _NetworkOnDevice(_Network):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Protocol
 
 from armillary import relay
@@ -18,7 +18,7 @@ from armillary.compute.core.layout import DataLayout, from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo
 from armillary.compute.functions.configured import ConfiguredFunction
-from armillary.compute.functions.nn.body import Body, ImageShape, Node
+from armillary.compute.functions.nn.body import Body, Build, ImageShape, Node
 from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
 from armillary.compute.runtime.tensor import Tensor
@@ -58,6 +58,19 @@ class NeuralFunction(ConfiguredFunction):
     def _refuse(self, status: Status) -> None:
         if not status:
             raise TypeMismatch(status.error_description)
+
+    def _compile(
+        self,
+        inputs: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        output: Tensor,
+        build: Build,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Set the pipeline; `build` takes a variable for each input and weight, of its shape or that in `shapes`."""
+        body = Body(inputs, weights, output, build, shapes)
+        self._pipeline = self._pipeline_type(body, config or {}, self._memory_manager)
 
     def _configured(self) -> RunsKernels:
         if self._pipeline is None:

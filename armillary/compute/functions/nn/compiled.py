@@ -23,7 +23,7 @@ from armillary.compute.core.stored_loops import layer_of
 from armillary.compute.core.switches import kernel_config
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Window
-from armillary.compute.functions.nn.body import Body, Build
+from armillary.compute.functions.nn.body import Body
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
 from armillary.compute.runtime.scheduler import Scheduler
 from armillary.compute.runtime.tensor import Tensor
@@ -38,24 +38,16 @@ class Pipeline:
     """A compiled Relay function over tensors."""
 
     def __init__(
-        self,
-        inputs: Mapping[str, Tensor],
-        weights: Mapping[str, Tensor],
-        output: Tensor,
-        build: Build,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-        config: Mapping[str, object] | None = None,
-        memory_manager: MemoryManagerOnDemand | None = None,
+        self, body: Body, config: Mapping[str, object], memory_manager: MemoryManagerOnDemand | None = None
     ) -> None:
-        """`build` takes a Relay variable for each input and weight, of the tensor's shape or that in `shapes`."""
-        self.body = Body(inputs, weights, output, build, shapes)
-        self._inputs, self._output, self._config = self.body.inputs, output, dict(config or {})
-        self._module = self.body.module()
+        """`config`: options of the passes that compile the body."""
+        self.body, self._inputs, self._output, self._config = body, body.inputs, body.output, dict(config)
+        self._module = body.module()
         self._group = MemoryGroup(memory_manager)
         self._plan: _Plan | None = None
         self._lock = threading.Lock()
         self._scratch: Tensor | None = None
-        self._tensors = (*self._inputs.values(), output)
+        self._tensors = (*body.inputs.values(), body.output)
         self._apart: dict[tuple[int, ...], bool] = {}
         if memory_manager is not None:
             self._reserve()

@@ -131,9 +131,7 @@ class _Convolution(base.NeuralFunction):
             moves = _moves(input.info(), kernel, scaled, outputs, asked)
             self._pipeline = self._staged(Body({"x": input}, operands, output, body, shapes), moves, groups)
             return
-        self._pipeline = self._pipeline_type(
-            {"x": input}, operands, output, body, shapes, self._config, self._memory_manager
-        )
+        self._compile({"x": input}, operands, output, body, shapes, self._config)
 
     def _staged(self, body: Body, moves: Moves, groups: int) -> base.RunsKernels:
         name, info = type(self).__name__, body.inputs["x"].info()

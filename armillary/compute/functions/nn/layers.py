@@ -48,7 +48,7 @@ class NEActivationLayer(base.NeuralFunction):
         def body(x: Node) -> Node:
             return relay.copy(x) if is_identity else base.activated(x, act_info)
 
-        self._pipeline = self._pipeline_type({"x": input}, {}, target, body, memory_manager=self._memory_manager)
+        self._compile({"x": input}, {}, target, body)
 
 
 class NESoftmaxLayer(base.NeuralFunction):
@@ -76,7 +76,7 @@ class NESoftmaxLayer(base.NeuralFunction):
         def body(x: Node) -> Node:
             return relay.nn.softmax(x if beta == 1.0 else x * relay.const(beta, "float32"), axis=at)
 
-        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._compile({"x": input}, {}, output, body)
 
 
 class NEPoolingLayer(base.NeuralFunction):
@@ -133,7 +133,7 @@ class NEPoolingLayer(base.NeuralFunction):
             return mean(x) if pool_info.pool_type is PoolingType.AVG else relay.sqrt(mean(x * x))
 
         shapes = {"x": base.nchw(input.info())}
-        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, shapes, None, self._memory_manager)
+        self._compile({"x": input}, {}, output, body, shapes)
 
 
 def _pooled(input: TensorInfo, info: PoolingLayerInfo) -> tuple[int, int, Size2D]:
@@ -190,7 +190,7 @@ class NENormalizationLayer(base.NeuralFunction):
             )
 
         shapes = {"x": base.nchw(input.info())}
-        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, shapes, None, self._memory_manager)
+        self._compile({"x": input}, {}, output, body, shapes)
 
 
 class NEBatchNormalizationLayer(base.NeuralFunction):
@@ -251,7 +251,7 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
             return base.activated(value, act_info)
 
         shapes = {"x": base.nchw(input.info())} | dict.fromkeys(weights, (channels,))
-        self._pipeline = self._pipeline_type({"x": input}, weights, target, body, shapes, None, self._memory_manager)
+        self._compile({"x": input}, weights, target, body, shapes)
 
 
 class NEQuantizationLayer(base.NeuralFunction):
@@ -280,7 +280,7 @@ class NEQuantizationLayer(base.NeuralFunction):
             rounded = relay.trunc(scaled + half) + relay.const(float(quantization.offset), "float32")
             return relay.cast(relay.clip(rounded, a_min=float(low), a_max=float(high)), kind.dtype)
 
-        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._compile({"x": input}, {}, output, body)
 
 
 class NEDequantizationLayer(base.NeuralFunction):
@@ -305,4 +305,4 @@ class NEDequantizationLayer(base.NeuralFunction):
             integers = relay.cast(x, "int32") - relay.const(quantization.offset, "int32")
             return relay.cast(integers, "float32") * relay.const(quantization.scale, "float32")
 
-        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._compile({"x": input}, {}, output, body)

@@ -96,7 +96,7 @@ class NEGEMM(base.NeuralFunction):
             staged = Body(inputs, weights, d, body, shapes)
             self._pipeline = staged_product(staged, (alpha, beta), info.activation_info, self._memory_manager)
             return
-        self._pipeline = self._pipeline_type(inputs, weights, d, body, shapes, None, self._memory_manager)
+        self._compile(inputs, weights, d, body, shapes)
 
 
 def _matrix(info: TensorInfo) -> tuple[int, int]:
@@ -138,7 +138,7 @@ class NEGEMMLowpMatrixMultiplyCore(base.NeuralFunction):
 
         weights = {"b": b} | ({"c": c} if c is not None else {})
         shapes = {"a": _matrix(a.info()), "b": _matrix(b.info())}
-        self._pipeline = self._pipeline_type({"a": a}, weights, output, body, shapes, None, self._memory_manager)
+        self._compile({"a": a}, weights, output, body, shapes)
 
 
 def _sums(
@@ -225,7 +225,7 @@ class NEFullyConnectedLayer(base.NeuralFunction):
 
         operands = {"w": weights} | ({"b": biases} if biases is not None else {})
         shapes = {"x": base.nchw(image) if is_other else (batch, terms), "w": _matrix(weights.info())}
-        self._pipeline = self._pipeline_type({"x": input}, operands, output, body, shapes, None, self._memory_manager)
+        self._compile({"x": input}, operands, output, body, shapes)
 
 
 def _connected(input: TensorInfo, weights: TensorInfo, info: FullyConnectedLayerInfo) -> tuple[int, int, int]:

@@ -53,7 +53,7 @@ class NEConcatenateLayer(base.NeuralFunction):
             return relay.concatenate(list(values), axis=rank - 1 - axis)
 
         operands = {f"x{k}": t for k, t in enumerate(inputs)}
-        self._pipeline = self._pipeline_type(operands, {}, output, body, shapes, None, self._memory_manager)
+        self._compile(operands, {}, output, body, shapes)
 
 
 def _without(info: TensorInfo, axis: int) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ class NEReshapeLayer(base.NeuralFunction):
         def body(x: Node) -> Node:
             return relay.reshape(x, newshape=shape)
 
-        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._compile({"x": input}, {}, output, body)
 
 
 class NEFlattenLayer(base.NeuralFunction):
@@ -169,7 +169,7 @@ class NEPermute(base.NeuralFunction):
             return relay.transpose(x, axes=axes)
 
         shapes = {"x": tuple(input.info().dimension(n) for n in reversed(range(rank)))}
-        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, shapes, None, self._memory_manager)
+        self._compile({"x": input}, {}, output, body, shapes)
 
 
 def _permuted(info: TensorInfo, perm: PermutationVector, rank: int) -> tuple[int, ...]:
@@ -198,7 +198,7 @@ class _Arithmetic(base.NeuralFunction):
         base.init_like(output, input1.info())
         rule: Callable[[Node, Node], Node] = getattr(relay, self._name)
         operands = {"a": input1, "b": input2}
-        self._pipeline = self._pipeline_type(operands, {}, output, rule, memory_manager=self._memory_manager)
+        self._compile(operands, {}, output, rule)
 
 
 class NEElementwiseMax(_Arithmetic):

@@ -144,7 +144,12 @@ class VisionFunction(ConfiguredFunction):
         numbers: Numbers = (),
         region: ValidRegion | None = None,
     ) -> list[IKernel]:
-        return step(formula, inputs, outputs, border, constant, numbers, region)
+        """The kernels of one formula over images: those that fill the inputs' borders, then its own."""
+        kernel, size = FormulaKernel(formula), formula.border()
+        has_fills = border is not BorderMode.UNDEFINED and size != BorderSize()
+        fills = [BorderKernel(t, size, border, constant) for t in inputs] if has_fills else []
+        kernel.configure(inputs, outputs, numbers, border is BorderMode.UNDEFINED, region)
+        return [*fills, kernel]
 
     def _loops(self, loops: Loops, tensors: Sequence[Tensor]) -> IKernel:
         kernel = LoopsKernel(loops)
@@ -173,23 +178,6 @@ class VisionFunction(ConfiguredFunction):
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
         for work in self._works:
             work.run()
-
-
-def step(
-    formula: Formula,
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    border: BorderMode = BorderMode.UNDEFINED,
-    constant: float = 0,
-    numbers: Numbers = (),
-    region: ValidRegion | None = None,
-) -> list[IKernel]:
-    """The kernels of one formula over images: those that fill the inputs' borders, then its own."""
-    kernel, size = FormulaKernel(formula), formula.border()
-    has_fills = border is not BorderMode.UNDEFINED and size != BorderSize()
-    fills = [BorderKernel(t, size, border, constant) for t in inputs] if has_fills else []
-    kernel.configure(inputs, outputs, numbers, border is BorderMode.UNDEFINED, region)
-    return [*fills, kernel]
 
 
 def refuse(status: Status) -> None:
