@@ -50,6 +50,7 @@ LIBRARY_SOURCES = (
     "memory/arm_share.c",
     "memory/arm_states.c",
     "memory/arm_stages.c",
+    "packages/arm_crc32.c",
     "packages/arm_stream.c",
     "packages/arm_sums.c",
     "arm_trace.c",

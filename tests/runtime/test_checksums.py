@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.errors import ArtifactError
 from armillary.runtime import cpu, load_module
+from armillary.runtime.native_library import native
 
 X = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
 W = np.random.default_rng(1).standard_normal((400, 3)).astype("float32")
@@ -54,6 +56,15 @@ def flipped(source: Path, target: Path, bit: int) -> None:
 def bits(path: Path, count: int) -> list[int]:
     drawn = np.random.default_rng(7).integers(0, 8 * path.stat().st_size, count)
     return [int(bit) for bit in drawn]
+
+
+def test_the_sum_is_that_of_zip_files_from_any_place_and_of_any_length() -> None:
+    rng = np.random.default_rng(3)
+    for size in (*range(200), 255, 256, 1023, 4096 + 17, 300_000):
+        start, first = int(rng.integers(0, 2**32)), int(rng.integers(0, 16))
+        data = np.frombuffer(rng.bytes(first + size), "u1")
+        got = native().arm_crc32(start, data.ctypes.data + first, size)
+        assert got == zlib.crc32(data[first:], start), (size, first)
 
 
 @pytest.mark.parametrize("name", ["net.so", "net.tar", "net", "objects"])

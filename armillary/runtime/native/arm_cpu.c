@@ -127,9 +127,9 @@ int arm_cpu_lacks(const char *name) {
 typedef struct { const char *name; unsigned long word; int bit; } feature;
 
 static const feature FEATURES[] = { /* as <asm/hwcap.h> numbers them */
-    {"neon", AT_HWCAP, 1},       {"lse", AT_HWCAP, 8},       {"fullfp16", AT_HWCAP, 10}, {"rdm", AT_HWCAP, 12},
-    {"complxnum", AT_HWCAP, 14}, {"dotprod", AT_HWCAP, 20},  {"sve", AT_HWCAP, 22},      {"fp16fml", AT_HWCAP, 23},
-    {"i8mm", AT_HWCAP2, 13},     {"bf16", AT_HWCAP2, 14},
+    {"neon", AT_HWCAP, 1},       {"crc", AT_HWCAP, 7},       {"lse", AT_HWCAP, 8},     {"fullfp16", AT_HWCAP, 10},
+    {"rdm", AT_HWCAP, 12},       {"complxnum", AT_HWCAP, 14}, {"dotprod", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22},
+    {"fp16fml", AT_HWCAP, 23},   {"i8mm", AT_HWCAP2, 13},    {"bf16", AT_HWCAP2, 14},
 };
 
 int arm_cpu_lacks(const char *name) {

@@ -15,35 +15,6 @@
 
 #define CHUNK ((size_t)256 << 10) /* stays in L2 between reading and summing */
 
-/* ---- CRC-32, eight bytes a step: 2.5 GB/s of what is in L2 (Zen 4) ---- */
-
-static uint32_t table[8][256];
-static _Atomic int is_made;
-
-static void make_table(void) { /* by several threads at once, all write the same */
-  for (uint32_t i = 0; i < 256; i++) {
-    uint32_t value = i;
-    for (int bit = 0; bit < 8; bit++) value = (value >> 1) ^ (value & 1 ? UINT32_C(0xEDB88320) : 0);
-    table[0][i] = value;
-  }
-  for (uint32_t i = 0; i < 256; i++)
-    for (int k = 1; k < 8; k++) table[k][i] = (table[k - 1][i] >> 8) ^ table[0][table[k - 1][i] & 255];
-  is_made = 1;
-}
-
-uint32_t arm_crc32(uint32_t crc, const void *data, size_t size) {
-  const unsigned char *p = data;
-  if (!is_made) make_table();
-  crc = ~crc;
-  for (; size >= 8; size -= 8, p += 8) {
-    uint32_t low = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-    crc = table[7][low & 255] ^ table[6][low >> 8 & 255] ^ table[5][low >> 16 & 255] ^ table[4][low >> 24] ^
-          table[3][p[4]] ^ table[2][p[5]] ^ table[1][p[6]] ^ table[0][p[7]];
-  }
-  for (; size > 0; size--, p++) crc = (crc >> 8) ^ table[0][(crc ^ *p) & 255];
-  return ~crc;
-}
-
 /* ---- reading ---- */
 
 typedef struct {

@@ -15,18 +15,6 @@ static uint64_t get64(const unsigned char *p) { return get32(p) | (uint64_t)get3
 static void put16(unsigned char *p, uint32_t v) { p[0] = (unsigned char)v; p[1] = (unsigned char)(v >> 8); }
 static void put32(unsigned char *p, uint32_t v) { put16(p, v); put16(p + 2, v >> 16); }
 
-static uint32_t crc32(uint32_t crc, const unsigned char *data, size_t size) {
-  uint32_t table[256];
-  for (uint32_t i = 0; i < 256; i++) {
-    uint32_t c = i;
-    for (int k = 0; k < 8; k++) c = c & 1 ? 0xEDB88320u ^ c >> 1 : c >> 1;
-    table[i] = c;
-  }
-  crc = ~crc;
-  for (size_t i = 0; i < size; i++) crc = table[(crc ^ data[i]) & 255] ^ crc >> 8;
-  return ~crc;
-}
-
 /* A field that is all ones in the record stands in the zip64 extra, in the order size, compressed size, offset. */
 static int zip64(const unsigned char *extra, size_t length, uint64_t *fields[3]) {
   while (length >= 4) {
@@ -61,7 +49,7 @@ static int read_named(const unsigned char *bytes, size_t size, const unsigned ch
     return arm_fail(error, "npz: %s is damaged", name);
   uint64_t start = offset + 30 + get16(bytes + offset + 26) + get16(bytes + offset + 28);
   if (start > size || full > size - start) return arm_fail(error, "npz: %s is truncated", name);
-  if (crc32(0, bytes + start, (size_t)full) != get32(record + 16))
+  if (arm_crc32(0, bytes + start, (size_t)full) != get32(record + 16))
     return arm_fail(error, "npz: %s is damaged (its checksum differs)", name);
   return visit(context, name, bytes + start, (size_t)full, error);
 }
@@ -112,7 +100,7 @@ static int write_member(FILE *file, const arm_array *array, unsigned char *commo
   if ((uint64_t)bytes > UINT32_MAX - sizeof npy) return -1;
   int name_length = snprintf(name, sizeof name, "%s.npy", array->name);
   const unsigned char *data = arm_tensor_data(&array->tensor);
-  uint32_t crc = crc32(crc32(0, (unsigned char *)npy, length), data, (size_t)bytes);
+  uint32_t crc = arm_crc32(arm_crc32(0, npy, length), data, (size_t)bytes);
   common_fields(common, crc, length + (size_t)bytes, (size_t)name_length);
   put32(head, 0x04034B50);
   memcpy(head + 4, common, 26);
