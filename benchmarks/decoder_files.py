@@ -38,7 +38,7 @@ def write(path: Path, encoding: str, layers: int) -> int:
 
     from armillary.generate.gguf_blocks import ENCODINGS
 
-    kind, form, rng = gguf.GGMLQuantizationType[encoding], ENCODINGS[encoding], np.random.default_rng(0)
+    kind, form, rng = gguf.GGMLQuantizationType[encoding], ENCODINGS.get(encoding), np.random.default_rng(0)
     writer, total, wide = gguf.GGUFWriter(path, "llama"), 0, HIDDEN // HEADS * GROUPS
     for add, value in (
         (writer.add_block_count, layers),
@@ -64,6 +64,14 @@ def write(path: Path, encoding: str, layers: int) -> int:
 
     def matrix(name: str, units: int, depth: int) -> None:
         nonlocal total
+        if form is None:
+            floats = (rng.standard_normal((units, depth), np.float32) * depth**-0.5).astype(np.float32)
+            blocks = (
+                floats.astype(np.float16) if encoding == "F16" else (floats.view(np.uint32) >> 16).astype(np.uint16)
+            )
+            total += blocks.nbytes if "embd" not in name else 0
+            writer.add_tensor(name, blocks.view(np.uint8), raw_dtype=kind)
+            return
         blocks = rng.integers(0, 256, (units, depth // form.terms, form.size), dtype=np.uint8)
         scale = (rng.uniform(0.5, 1.5, blocks.shape[:2]) * depth**-0.5 / SPREAD[encoding]).astype(np.float16)
         at = 208 if encoding == "Q6_K" else 0
@@ -198,7 +206,7 @@ def main() -> None:
         engine, path, threads, bits, clock = sys.argv[2:]
         return work(engine, path, int(threads), int(bits), clock)
     parser = argparse.ArgumentParser()
-    parser.add_argument("--encoding", default="Q4_0", choices=sorted(SPREAD))
+    parser.add_argument("--encoding", default="Q4_0", choices=[*SPREAD, "F16", "BF16"])
     for name, default in (("layers", 4), ("threads", 1), ("rounds", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--prompts", default="128,1024")

@@ -1,7 +1,7 @@
 """What the pages of model families are written in: layers as functions from expressions to expressions.
 
-In: expressions, weights: in float32, or `Packed` ones, which nn.low_bit_dense computes with as they are; both may be
-deferred. Out: expressions. Invariant: x is (slots, rows, features). Angles of rotary positions: rope.py.
+In: expressions, weights: in float32 or 16-bit floats, or `Packed` ones, with which products compute as they are; all
+may be deferred. Out: expressions. Invariant: x is (slots, rows, features). Angles of rotary positions: rope.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from armillary.ops.decoder.low_bit_dense import (
     planes_of,
     terms_of_step,
 )
+from armillary.ops.decoder.narrow_dense import NARROW
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Constant, Expr, Tuple, const
 from armillary.relay.types import TensorType
@@ -105,6 +106,8 @@ def linear(x: Expr, weight: Weight | Packed, bias: Array | None = None) -> Expr:
         parts = weight.parts()
         name = NAME if len(parts) == 3 else LEVELS
         y = call(name, x, *map(Constant, parts), bits=weight.bits, group=weight.group)
+    elif weight.dtype.itemsize == 2:
+        y = call(NARROW, x, Constant(weight))
     else:
         y = call("nn.dense", x, Constant(weight))
     return y if bias is None else y + const(np.ascontiguousarray(bias, np.float32))
@@ -120,7 +123,7 @@ def quantized(weight: Weight, bits: int) -> Packed:
 def _integers(weight: Array, bits: int) -> tuple[Array, Array]:
     """The integers of rows, packed, and their scales."""
     units, inner = weight.shape
-    blocks = weight.reshape(units, inner // GROUP, GROUP)
+    blocks = weight.astype(np.float32, copy=False).reshape(units, inner // GROUP, GROUP)
     middle = 1 << (bits - 1)
     scales = (np.abs(blocks).max(2) / (middle - 1)).astype(np.float32)
     safe = np.where(scales > 0, scales, 1)
@@ -131,7 +134,8 @@ def _integers(weight: Array, bits: int) -> tuple[Array, Array]:
 def embedding(table: Weight | Packed, tokens: Expr) -> Expr:
     """Rows of a table; of a packed one, expanded after they are taken."""
     if not isinstance(table, Packed):
-        return _rows(table, tokens)
+        taken = _rows(table, tokens)
+        return taken if table.dtype == np.float32 else call("cast", taken, dtype="float32")
     integers = _integers_of(_rows(table.data, tokens), table.bits)
     batch, rows = type_of(tokens).static
     groups = table.scales.shape[1]

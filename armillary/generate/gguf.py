@@ -151,14 +151,14 @@ class File:
         return values - np.float32(1) if self.arch.startswith("gemma") and values.ndim == 1 else values
 
     def matrix(self, name: str, bits: int) -> Weight | Packed:
-        """A weight: packed if the file has it so, in float32 else; `bits` is what it is."""
+        """A weight: packed if the file has it so, in 16-bit floats if it has those, in float32 else."""
         place = self._place(name)
         entry = self._entry(place)
         order = self._order(name, entry.shape[0])
         if entry.kind in ENCODINGS:
             whole = self._packed(entry)
             return whole if order is None else whole.rows(order)
-        values = self._rows(place, entry)
+        values = self._rows(place, entry, is_wide=entry.kind not in ("F16", "BF16"))
         return values if order is None else picked_rows(values, order)
 
     def _order(self, name: str, units: int) -> Array | None:
@@ -181,8 +181,8 @@ class File:
             raise ModelError(f"{self.path}: rows of {entry.shape[-1]} are no blocks of {entry.kind}, {form.terms} each")
         return packed_matrix(entry.rows(entry.shape[-1] // form.terms * form.size), entry.kind)
 
-    def _rows(self, name: str, entry: StoredTensor) -> Deferred:
-        """Rows of a tensor of floats, in float32."""
+    def _rows(self, name: str, entry: StoredTensor, is_wide: bool = True) -> Deferred:
+        """Rows of a tensor of floats, in float32 or as they are."""
         if entry.kind not in _FLOATS:
             raise UnsupportedError(
                 f"{self.path}: tensor {name!r} of type {entry.kind} is not supported",
@@ -190,7 +190,8 @@ class File:
             )
         dtype, width = DType(_FLOATS[entry.kind]).numpy, entry.shape[-1]
         raw = entry.rows(width * dtype.itemsize)
-        return each_rows(raw, width, np.float32, lambda rows: rows.view(dtype).astype(np.float32))
+        wanted = np.dtype(np.float32) if is_wide else dtype
+        return each_rows(raw, width, wanted, lambda rows: rows.view(dtype).astype(wanted, copy=False))
 
     def _floats(self, name: str) -> Array:
         entry = self._entry(name)

@@ -60,9 +60,10 @@ class Tensors:
         return array
 
     def matrix(self, name: str, bits: int) -> Weight | Packed:
-        """A weight in float32, or packed in so many bits where its rows are whole groups."""
+        """A weight in float32 or its 16-bit floats, or packed in so many bits where its rows are whole groups."""
         stored = self.stored(name)
-        weight = each_rows(stored, stored.shape[1], np.float32, lambda rows: rows.astype(np.float32))
+        kind = stored.dtype if stored.dtype.itemsize == 2 else np.dtype(np.float32)
+        weight = each_rows(stored, stored.shape[1], kind, lambda rows: rows.astype(kind, copy=False))
         return quantized(weight, bits) if bits and weight.shape[1] % GROUP == 0 else weight
 
     def stored(self, name: str) -> Weight:

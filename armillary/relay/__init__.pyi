@@ -972,6 +972,10 @@ class _Nn:
         """The data with a border of its own mirror image."""
 
     @staticmethod
+    def narrow_dense(data: _Operand, weight: _Operand) -> _Call:
+        """A dense layer whose weights are 16-bit floats."""
+
+    @staticmethod
     def nll_loss(predictions: _Expr, targets: _Expr, weights: _Expr, reduction: str = 'mean', ignore_index: int = -100) -> _Expr:
         """The negative weighted log-likelihood of each target class; `predictions` is (N, C, …) of log-probabilities, or (C,) with one target."""
 

@@ -1,9 +1,10 @@
 """pack-low-bit: nn.low_bit_dense and nn.two_level_dense of constant weights as cpu.low_bit_dense over packed words.
 
 In: a typed module. Out: one in which the rows of data are in digits (cpu.digits), which products of the same data
-share, and weights in words for the kernel. Invariant: no weight becomes a float; what is not of this form stays, and
-generic loops compute it. Many rows of 16 or 8 bits go to matrix tiles where there are some (operator_tiles.py), over
-the same words. `low_bit.activation_bits` says how exact rows in digits are: 24 (as good as float32), 16 or 8.
+share, and weights in words for the kernel; nn.narrow_dense becomes cpu.narrow_dense (operator_narrow.py). Invariant: no
+weight becomes a float32; what is not of this form stays, and generic loops compute it. Many rows of 16 or 8 bits go to
+matrix tiles where there are some (operator_tiles.py), over the same words. `low_bit.activation_bits`: rows in digits
+are as good as float32 (24), or of 16 or 8 bits.
 
     nn.low_bit_dense(%x, weight, scales, zeros)
     ->
@@ -22,6 +23,7 @@ from armillary.backends.cpu.gemm.low_bit.pack import packed_parameters, packed_w
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.decoder.low_bit_dense import LEVELS, NAME, terms_of_step
+from armillary.ops.decoder.narrow_dense import NARROW
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, TupleGetItem, const
 from armillary.relay.op import get_op
@@ -39,6 +41,7 @@ ACTIVATION_BITS = register_config_option(
 _LONGEST_BLOCK, _VECTOR = 64, 16  # terms of a block of digits
 _TILED_ROWS = 16  # rows for which expanding weights for matrix tiles pays (operator_tiles.py)
 _NO_LEVELS = [const(np.zeros((1, 1), np.float32)), const(np.ones((1, 1), np.float32))]  # minima and tops
+_PAIRED_ROWS = 4  # from which on two blocks of units share what is read of the rows
 _SPARE, _MOST_ROWS = 4, 8  # registers that are no sums; rows that share a read of the weights
 
 
@@ -54,6 +57,8 @@ def pack_low_bit(module: IRModule, *, target: Target | None = None) -> IRModule:
 
 
 def _packed(expr: Expr, cpu: CpuModel, digits: int, is_tiled: bool) -> Expr | None:
+    if op_name(expr) == NARROW and isinstance(expr, Call):
+        return _narrow(expr, cpu)
     if op_name(expr) not in (NAME, LEVELS) or not isinstance(expr, Call):
         return None
     data, result, attrs = tensor(expr.args[0]), tensor(expr), expr.attrs
@@ -80,6 +85,19 @@ def _packed(expr: Expr, cpu: CpuModel, digits: int, is_tiled: bool) -> Expr | No
     named["rows"] = max(1, min(_MOST_ROWS, most))
     product = Call(op, (*(TupleGetItem(split, k) for k in range(3)), *weights), op.make_attrs(named=named), expr.span)
     return reshape_to(product, result.static)
+
+
+def _narrow(expr: Call, cpu: CpuModel) -> Expr | None:
+    """nn.narrow_dense over weights in blocks of units."""
+    data, result, weight = tensor(expr.args[0]), tensor(expr), expr.args[1]
+    if data is None or result is None or not result.size or not isinstance(weight, Constant):
+        return None
+    lanes, count = 16 if cpu.lanes >= 16 else 8, math.prod(data.static[:-1])
+    blocks = 1 if count < _PAIRED_ROWS else 2
+    rows = max(1, (cpu.vector_registers - _SPARE * blocks) * cpu.lanes // (lanes * blocks))
+    source = reshape_to(expr.args[0], (count, data.static[-1]))
+    named = {"units": result.static[-1], "rows": rows, "blocks": blocks}
+    return reshape_to(call("cpu.narrow_dense", source, _in_lanes(weight, lanes), **named), result.static)
 
 
 def _in_lanes(constant: Constant, lanes: int) -> Constant:
