@@ -11,6 +11,7 @@ import pytest
 from emulators import need, qemu_aarch64
 
 from armillary import compute
+from armillary.base.aliases import Array
 from armillary.cli.main import main
 from armillary.compute import PadStrideInfo, Size2D
 from armillary.compute.ahead.options import BuildOptions
@@ -113,11 +114,13 @@ int main(int, char **arguments)
     if(std::atoi(arguments[1]) == 1) Scheduler::set(Scheduler::Type::ST);
     Scheduler::get().set_num_threads(unsigned(std::atoi(arguments[1])));
     Tensor src, w1, b1, mid, w2, b2, direct_out, dst, pooled, mean, active, row, fw, fb, scores, w3, far, narrow, little;
+    Tensor w4, b4, thin, wide, var, gamma, normal, plain, local, both;
     floats(src, TensorShape(13, 11, 5));
     src.info()->extend_padding(PaddingSize{1, 2, 0, 3});
     floats(w1, TensorShape(3, 3, 5, 7)), floats(b1, TensorShape(7));
     floats(w2, TensorShape(5, 5, 7, 18)), floats(b2, TensorShape(18));
     floats(w3, TensorShape(9, 7, 7, 6)), floats(narrow, TensorShape(3, 11, 5));
+    floats(w4, TensorShape(3, 5, 14)), floats(b4, TensorShape(14)), floats(var, TensorShape(7)), floats(gamma, TensorShape(7));
     floats(row, TensorShape(50)), floats(fw, TensorShape(50, 10)), floats(fb, TensorShape(10));
     // Setup Memory Manager
     Allocator allocator{};                                                               // Create an allocator to use for the backing memory allocation
@@ -136,6 +139,16 @@ int main(int, char **arguments)
     direct.configure(&mid, &w2, &b2, &direct_out, PadStrideInfo(1, 1, 2, 2));
     fft.configure(&mid, &w3, nullptr, &far, PadStrideInfo(1, 1, 4, 3), ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU));
     NEWinogradConvolutionLayer small;
+    NEDepthwiseConvolutionLayer depthwise, strided;
+    NEBatchNormalizationLayer scaled, unscaled;
+    NENormalizationLayer neighbours;
+    NEDepthConcatenateLayer joined;
+    depthwise.configure(&mid, &w4, &b4, &thin, PadStrideInfo(1, 1, 1, 2), 2);
+    strided.configure(&mid, &w4, nullptr, &wide, PadStrideInfo(2, 3, 0, 1), 2, ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU));
+    scaled.configure(&mid, &normal, &b1, &var, &b1, &gamma, 0.5f, ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::BOUNDED_RELU, 1.0f));
+    unscaled.configure(&mid, &plain, &b1, &var);
+    neighbours.configure(&mid, &local, NormalizationLayerInfo(NormType::CROSS_MAP, 5, 0.5f, 0.75f, 2.0f));
+    joined.configure({&mid, &thin}, &both);
     small.configure(&narrow, &w1, &b1, &little, PadStrideInfo(1, 1, 1, 1));
     pool.configure(&mid, &pooled, PoolingLayerInfo(PoolingType::MAX, 3, PadStrideInfo(2, 2, 1, 1)));
     average.configure(&mid, &mean, PoolingLayerInfo(PoolingType::AVG, 3, PadStrideInfo(2, 2)));
@@ -145,8 +158,8 @@ int main(int, char **arguments)
     mm->set_allocator(&allocator); // Set allocator to use
     mm->set_set_num_pools(1);      // Set number of pools to create in case parallel operations can be run
     mm->finalize();                // Finalize memory manager (Object lifetime check, Memory pool creation etc)
-    for(auto *t : {&src, &w1, &b1, &w2, &b2, &row, &fw, &fb, &w3, &narrow}) fill(*t);
-    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little}) t->allocator()->allocate();
+    for(auto *t : {&src, &w1, &b1, &w2, &b2, &row, &fw, &fb, &w3, &narrow, &w4, &b4, &var, &gamma}) fill(*t);
+    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little, &thin, &wide, &normal, &plain, &local, &both}) t->allocator()->allocate();
     // Run layers (Memory will be recycled for internal buffers for conv1 and conv2
     for(int twice = 0; twice < 2; ++twice)
     {
@@ -154,8 +167,9 @@ int main(int, char **arguments)
         conv2.run();
         fft.run();
     }
+    depthwise.run(), strided.run(), scaled.run(), unscaled.run(), neighbours.run(), joined.run();
     small.run(), direct.run(), pool.run(), average.run(), activation.run(), connected.run();
-    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little}) show(*t);
+    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little, &thin, &wide, &normal, &plain, &local, &both}) show(*t);
 }
 """  # noqa: E501  # as above
 
@@ -168,7 +182,8 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     out = tmp_path_factory.mktemp("layers") / "out"
     words = [f"arch={request.param}", "os=linux", "set_soname=0"]
     names = [f"NE{name}" for name in ("ConvolutionLayer", "DirectConvolutionLayer", "PoolingLayer", "ActivationLayer")]
-    names.append("NEFFTConvolutionLayer")
+    names += [f"NE{name}" for name in ("FFTConvolutionLayer", "DepthwiseConvolutionLayer", "BatchNormalizationLayer")]
+    names += ["NENormalizationLayer", "NEDepthConcatenateLayer"]
     assert main(["compute", "build", *words, *names, "NEFullyConnectedLayer", "NESoftmaxLayer", "-o", str(out)]) == 0
     return out, compiler, emulator
 
@@ -195,12 +210,26 @@ def test_the_listing_of_iterators_prints_what_it_says(machine: tuple[Path, str, 
     np.testing.assert_allclose([float(v) for v in lines[34].split()], np.tile(powers / powers.sum(), 6), rtol=1e-5)
 
 
+def _of_channels(mid: Array, kernels: tuple[Array, Array], numbers: tuple[Array, Array, Array]) -> list[Array]:
+    """Depthwise convolutions, normalisations, and channels one after another."""
+    (w, b), (mean, var, gamma) = kernels, (each[:, None, None] for each in numbers)
+    thin = convolved(mid, w, PadStrideInfo(1, 1, 1, 2), Size2D(), 7) + b[:, None, None]
+    wide = np.maximum(convolved(mid, w, PadStrideInfo(2, 3, 0, 1), Size2D(), 7), 0)
+    normal = np.clip((mid - mean) / np.sqrt(var + 0.5) * gamma + mean, 0, 1)
+    squares = np.pad(mid**2, ((0, 0), (2, 2), (0, 0), (0, 0)))
+    sums = sum(squares[:, k : k + 7] for k in range(5))
+    local = mid / (2 + 0.5 / 5 * sums) ** 0.75
+    return [thin, wide, normal, (mid - mean) / np.sqrt(var + 0.001), local, np.concatenate([mid, thin], 1)]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_layers_give_what_numpy_gives(machine: tuple[Path, str, list[str]], tmp_path: Path, threads: int) -> None:
     rng = np.random.default_rng(threads)
     shapes = [(1, 5, 11, 13), (7, 5, 3, 3), (7,), (18, 7, 5, 5), (18,), (50,), (10, 50), (10,)]
-    shapes += [(6, 7, 7, 9), (1, 5, 11, 3)]
-    src, w1, b1, w2, b2, row, fw, fb, w3, narrow = given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    shapes += [(6, 7, 7, 9), (1, 5, 11, 3), (14, 1, 5, 3), (14,), (7,), (7,)]
+    given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    given[-2] = np.abs(given[-2]) + 0.5
+    src, w1, b1, w2, b2, row, fw, fb, w3, narrow, w4, b4, var, gamma = given
     command = [*_program(machine, LAYERS, tmp_path), str(threads)]
     done = subprocess.run(command, input=b"".join(v.tobytes() for v in given), capture_output=True, check=True)
     same, one = PadStrideInfo(1, 1, 1, 1), Size2D()
@@ -213,6 +242,7 @@ def test_layers_give_what_numpy_gives(machine: tuple[Path, str, list[str]], tmp_
     far = np.maximum(convolved(mid, w3, PadStrideInfo(1, 1, 4, 3), one, 1), 0)
     little = convolved(narrow.astype(float), w1, same, one, 1) + b1[:, None, None]
     wanted = [mid, dst, direct, most, mean, 1.5 * np.tanh(0.5 * mid), fw.astype(float) @ row + fb, far, little]
+    wanted += _of_channels(mid, (w4, b4), (b1, var, gamma))
     values = np.frombuffer(done.stdout, np.float32)
     assert len(values) == sum(w.size for w in wanted)
     for want in wanted:

@@ -364,6 +364,7 @@ protected:
 
 }} // namespace armillary::compute
 #include "armillary_compute_layers.hpp"
+#include "armillary_compute_rows.hpp"
 #include "armillary_compute_vision.hpp"
 #include "armillary_compute_points.hpp"
 #include "armillary_compute_colours.hpp"

@@ -382,6 +382,7 @@ ARMILLARY_COMPUTE_CL4(FastCorners, HarrisCorners, GEMM, GEMMConvolutionLayer)
 ARMILLARY_COMPUTE_CL4(DirectConvolutionLayer, WinogradConvolutionLayer, FullyConnectedLayer, FlattenLayer)
 ARMILLARY_COMPUTE_CL4(ReshapeLayer, PoolingLayer, ActivationLayer, SoftmaxLayer)
 ARMILLARY_COMPUTE_CL4(FFTConvolutionLayer, ColorConvert, ChannelExtract, ChannelCombine)
+ARMILLARY_COMPUTE_CL4(DepthwiseConvolutionLayer, BatchNormalizationLayer, NormalizationLayer, DepthConcatenateLayer)
 using CLWinogradLayer = CLWinogradConvolutionLayer;
 
 namespace graph { namespace detail {

@@ -200,12 +200,12 @@ protected:
                 const char *image_name = "", const Tensor *image = nullptr) {
     once_.emplace_back(new Stage(device(), name, std::move(tensors), count, std::move(values), image_name, image));
   }
-  // The values of a tensor one after another, in a tensor without padding.
-  void add_copy(const Tensor *from, const Tensor *to) {
+  // The values of a tensor one after another, from one on, in a tensor without padding.
+  void add_copy(const Tensor *from, const Tensor *to, int64_t first = 0) {
     want_dense(to);
     const TensorShape &shape = from->info()->tensor_shape();
     const int64_t columns = int64_t(shape[0]), rows = int64_t(shape[1]);
-    const detail::Values v{{"out_columns", columns}, {"out_rows", rows}, {"out_offset", 0}, {"out_pitch", columns},
+    const detail::Values v{{"out_columns", columns}, {"out_rows", rows}, {"out_offset", first}, {"out_pitch", columns},
                            {"out_plane", rows * columns}};
     add("copy_rows", {{"x", from}, {"out", to}}, int(rows * shape.planes()), v, "in_", from);
   }
@@ -287,23 +287,29 @@ protected:
                     ITensor *output, const PadStrideInfo &info, const ActivationLayerInfo &act) {
     const TensorShape &in = input->info()->tensor_shape(), &k = weights->info()->tensor_shape();
     if (in[2] != k[2]) throw std::invalid_argument("NEConvolutionLayer: weights are for another number of channels");
+    configure_moves(input, weights, output, info, act, k[3], detail::Values(), [&](detail::Values v, int batch) {
+      if (method == ConvolutionMethod::WINOGRAD) return winograd(input, weights, biases, output, std::move(v), batch);
+      if (method == ConvolutionMethod::FFT) return fourier(input, weights, biases, output, std::move(v), batch);
+      if (method == ConvolutionMethod::DIRECT) return direct(input, weights, biases, output, std::move(v), batch);
+      gemm(input, weights, biases, output, std::move(v), batch);
+    });
+  }
+  // The numbers of a convolution, with which a method writes down its stages.
+  template <class Method>
+  void configure_moves(const ITensor *input, const ITensor *weights, ITensor *output, const PadStrideInfo &info,
+                       const ActivationLayerInfo &act, size_t outputs, detail::Values v, Method &&method) {
+    const TensorShape &in = input->info()->tensor_shape(), &k = weights->info()->tensor_shape();
     clear();
     want_dense(weights);
     const auto size = info.scaled(int(in[0]), int(in[1]), int(k[0]), int(k[1]));
-    init_output(output, TensorShape(size_t(size.first), size_t(size.second), k[3], in[3]));
-    detail::Values v{{"channels", int(in[2])}, {"outputs", int(k[3])}, {"kernel_x", int(k[0])}, {"kernel_y", int(k[1])},
+    init_output(output, TensorShape(size_t(size.first), size_t(size.second), outputs, in[3]));
+    v.insert({{"channels", int(in[2])}, {"outputs", int(outputs)}, {"kernel_x", int(k[0])}, {"kernel_y", int(k[1])},
                      {"stride_x", info.stride().first}, {"stride_y", info.stride().second}, {"dilation_x", 1},
                      {"dilation_y", 1}, {"out_columns", size.first}, {"out_rows", size.second},
-                     {"rows", int(in[1])}, {"columns", int(in[0])}, {"left", info.pad_left()}, {"top", info.pad_top()}};
+                     {"rows", int(in[1])}, {"columns", int(in[0])}, {"left", info.pad_left()}, {"top", info.pad_top()}});
     detail::limits(v, act);
-    const int batch = int(in[3]);
-    if (method == ConvolutionMethod::WINOGRAD) return winograd(input, weights, biases, output, v, batch);
-    if (method == ConvolutionMethod::FFT) return fourier(input, weights, biases, output, v, batch);
-    if (method == ConvolutionMethod::DIRECT) return direct(input, weights, biases, output, v, batch);
-    gemm(input, weights, biases, output, v, batch);
+    method(std::move(v), int(in[3]));
   }
-
-private:
   using V = detail::Values;
   // Biases filled up with zeros, copied at the first run by the stage that turns weights.
   const Tensor *biases_or_zeros(const ITensor *biases, int count) {
@@ -330,10 +336,13 @@ private:
     const Tensor *added = biases_or_zeros(biases, int(v["outputs"]));
     Tensor *image = bordered(input, v, batch, detail::filled(int(v["out_columns"]), detail::LANES));
     const int blocks = detail::filled(int(v["outputs"]), detail::OUTPUTS) / detail::OUTPUTS;
-    const char *name = v["stride_x"] == 1 ? "direct_convolution" : "direct_convolution_strided";
+    const std::string kind = v.count("group_channels") ? "grouped_convolution" : "direct_convolution";
+    const std::string name = v["stride_x"] == 1 ? kind : kind + "_strided";
     add(name, {{"image", image}, {"weights", weights}, {"biases", added}, {"out", output}}, batch * blocks, v, "", output);
     end(image);
   }
+
+private:
   void gemm(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, V v, int batch) {
     const int outputs = int(v["outputs"]), lines = batch * int(v["out_rows"]), rows = lines * int(v["out_columns"]);
     const int terms = int(v["channels"] * v["kernel_x"] * v["kernel_y"]);
@@ -455,6 +464,22 @@ ARMILLARY_COMPUTE_CONVOLUTION(NEFFTConvolutionLayer, FFT)
 #undef ARMILLARY_COMPUTE_CONVOLUTION
 using NEWinogradLayer = NEWinogradConvolutionLayer;
 
+// Each channel by kernels of its own: weights (width, height, channels * depth_multiplier).
+class NEDepthwiseConvolutionLayer : public NEConvolutionLayer {
+public:
+  using NEConvolutionLayer::NEConvolutionLayer;
+  void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, const PadStrideInfo &info,
+                 unsigned int depth_multiplier = 1, const ActivationLayerInfo &act = ActivationLayerInfo()) {
+    const TensorShape &in = input->info()->tensor_shape(), &k = weights->info()->tensor_shape();
+    if (depth_multiplier < 1 || k[2] != in[2] * depth_multiplier || k[3] != 1)
+      throw std::invalid_argument("NEDepthwiseConvolutionLayer: weights are for another number of channels");
+    detail::Values more{{"group_channels", 1}, {"group_outputs", depth_multiplier}};
+    configure_moves(input, weights, output, info, act, k[2], std::move(more), [&](detail::Values v, int batch) {
+      direct(input, weights, biases, output, std::move(v), batch);
+    });
+  }
+};
+
 // Every output from every value of an image: a convolution by kernels of the image's size.
 class NEFullyConnectedLayer : public NEGEMMConvolutionLayer {
 public:
@@ -494,77 +519,6 @@ private:
     auto *last = add("gemm_matrix_addition", {{"product", product}, {"c", added}, {"out", output}}, 1, v, "", output);
     if (biases != nullptr) last->also_at("c_", biases);
     end(product);
-  }
-};
-
-// A layer that writes one row of its output at a time.
-class RowsLayer : public StagedFunction {
-public:
-  using StagedFunction::StagedFunction;
-
-protected:
-  void set(const std::string &name, const ITensor *input, ITensor *output, const TensorShape &shape, detail::Values v) {
-    clear();
-    init_output(output, shape);
-    v["out_rows"] = int64_t(shape[1]), v["out_columns"] = int64_t(shape[0]);
-    auto *stage = add(name, {{"x", input}, {"out", output}}, int(shape[1] * shape.planes()), std::move(v), "in_", input);
-    stage->also_at("out_", output);
-  }
-};
-
-class NESoftmaxLayer : public RowsLayer {
-public:
-  using RowsLayer::RowsLayer;
-  void configure(ITensor *input, ITensor *output, float beta = 1.0f) {
-    set("softmax", input, output, input->info()->tensor_shape(), {{"beta", detail::bits_of(beta)}});
-  }
-};
-
-class NEActivationLayer : public RowsLayer {
-public:
-  using RowsLayer::RowsLayer;
-  void configure(ITensor *input, ITensor *output, const ActivationLayerInfo &info) {
-    const detail::Values v{{"a", detail::bits_of(info.a())}, {"b", detail::bits_of(info.b())}};
-    ITensor *target = output != nullptr ? output : input;
-    set(std::string("activation_") + info.name(), input, target, input->info()->tensor_shape(), v);
-  }
-};
-
-// The same values in another shape, which the output has.
-class NEReshapeLayer : public StagedFunction {
-public:
-  using StagedFunction::StagedFunction;
-  void configure(const ITensor *input, ITensor *output) {
-    if (input->info()->tensor_shape().total_size() != output->info()->tensor_shape().total_size())
-      throw std::invalid_argument("NEReshapeLayer: the output has another number of values");
-    clear();
-    add_copy(input, output);
-  }
-};
-
-// Each image as one row.
-class NEFlattenLayer : public NEReshapeLayer {
-public:
-  using NEReshapeLayer::NEReshapeLayer;
-  void configure(const ITensor *input, ITensor *output) {
-    const TensorShape &in = input->info()->tensor_shape();
-    init_output(output, TensorShape(in[0] * in[1] * in[2], in[3]));
-    NEReshapeLayer::configure(input, output);
-  }
-};
-
-class NEPoolingLayer : public RowsLayer {
-public:
-  using RowsLayer::RowsLayer;
-  void configure(ITensor *input, ITensor *output, const PoolingLayerInfo &pool) {
-    TensorShape shape = input->info()->tensor_shape();
-    const int width = int(shape[0]), height = int(shape[1]);
-    const auto size = pool.info.scaled(width, height, pool.size, pool.size);
-    shape[0] = size_t(size.first), shape[1] = size_t(size.second);
-    set(pool.type == PoolingType::MAX ? "pooling_MAX" : "pooling_AVG", input, output, shape,
-        {{"rows", height}, {"columns", width}, {"pool_x", pool.size}, {"pool_y", pool.size},
-         {"stride_x", pool.info.stride().first}, {"stride_y", pool.info.stride().second}, {"left", pool.info.pad_left()},
-         {"top", pool.info.pad_top()}, {"right", pool.info.pad_right()}, {"bottom", pool.info.pad_bottom()}});
   }
 };
 

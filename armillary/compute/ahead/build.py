@@ -41,6 +41,7 @@ _PARTS = (
     "_schedulers",
     "_images",
     "_layers",
+    "_rows",
     "_vision",
     "_points",
     "_colours",

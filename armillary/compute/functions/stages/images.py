@@ -92,8 +92,11 @@ def _col2im(body: Body, line: Expr) -> None:
 
 
 @once
-def direct(is_unit: bool) -> Stage:
-    """Four output planes: sixteen pixels of a row of each stay in registers over all taps; `is_unit`: a stride of 1."""
+def direct(is_unit: bool, is_grouped: bool = False) -> Stage:
+    """Four output planes: sixteen pixels of a row of each stay in registers over all taps; `is_unit`: a stride of 1.
+
+    `is_grouped`: an output reads the channels of its group alone, one of a depthwise convolution.
+    """
 
     def emit(body: Body, block: Expr) -> None:
         n, loop = body.numbers, body.builder.for_range
@@ -104,29 +107,35 @@ def direct(is_unit: bool) -> Stage:
         steps = T.floordiv(T.add(n["out_columns"], T.const(LANES - 1)), T.const(LANES))
         with loop(0, n["out_rows"], name="y") as y, loop(0, steps, name="step") as step:
             x0 = T.mul(step, T.const(LANES))
-            sums = _direct_sums(body, batch, outputs, (y, x0), is_unit)
+            sums = _direct_sums(body, batch, outputs, (y, x0), is_unit, is_grouped)
             for k, output in enumerate(outputs):
                 plane = T.add(T.mul(batch, n["outputs"]), output)
                 start = T.add(n["offset"], T.add(T.mul(plane, n["plane"]), T.add(T.mul(y, n["pitch"]), x0)))
                 _store_step(body, sums, k * LANES, start, T.sub(n["out_columns"], x0))
 
-    name = "direct_convolution" if is_unit else "direct_convolution_strided"
-    return Stage(name, ("image", "weights", "biases", "out"), (*_MOVES, *_PLACES, "outputs"), emit, ("low", "high"))
+    name = ("grouped" if is_grouped else "direct") + ("_convolution" if is_unit else "_convolution_strided")
+    sizes = (*_MOVES, *_PLACES, "outputs", *(("group_channels", "group_outputs") if is_grouped else ()))
+    return Stage(name, ("image", "weights", "biases", "out"), sizes, emit, ("low", "high"))
 
 
-def _direct_sums(body: Body, batch: Expr, outputs: list[Expr], at: tuple[Expr, Expr], is_unit: bool) -> BufferVar:
+def _direct_sums(
+    body: Body, batch: Expr, outputs: list[Expr], at: tuple[Expr, Expr], is_unit: bool, is_grouped: bool
+) -> BufferVar:
     image, weights, biases = (body.tensors[name] for name in ("image", "weights", "biases"))
     n, loop, sums, (y, x0) = body.numbers, body.builder.for_range, body.registers(OUTPUTS * LANES), at
     for k, output in enumerate(outputs):
         with body.lanes() as lane:
             sums[lane + k * LANES] = biases[output]
-    with loop(0, n["channels"], name="channel") as channel, loop(0, n["kernel_y"], name="tap_y") as tap_y:
-        plane = T.mul(T.add(T.mul(batch, n["channels"]), channel), n["padded_rows"])
-        row = T.add(plane, T.add(T.mul(y, n["stride_y"]), T.mul(tap_y, n["dilation_y"])))
+    channels = n["group_channels"] if is_grouped else n["channels"]
+    with loop(0, channels, name="channel") as channel, loop(0, n["kernel_y"], name="tap_y") as tap_y:
+        down = T.add(T.mul(y, n["stride_y"]), T.mul(tap_y, n["dilation_y"]))
         with loop(0, n["kernel_x"], name="tap_x") as tap_x:
-            start = T.add(T.mul(row, n["padded"]), T.add(T.mul(x0, n["stride_x"]), T.mul(tap_x, n["dilation_x"])))
+            across = T.add(T.mul(x0, n["stride_x"]), T.mul(tap_x, n["dilation_x"]))
             for k, output in enumerate(outputs):
-                filters = T.mul(T.add(T.mul(output, n["channels"]), channel), n["kernel_y"])
+                first = T.mul(T.floordiv(output, n["group_outputs"]), channels) if is_grouped else T.const(0)
+                plane = T.add(T.mul(batch, n["channels"]), T.add(first, channel))
+                start = T.add(T.mul(T.add(T.mul(plane, n["padded_rows"]), down), n["padded"]), across)
+                filters = T.mul(T.add(T.mul(output, channels), channel), n["kernel_y"])
                 weight = weights[T.add(T.mul(T.add(filters, tap_y), n["kernel_x"]), tap_x)]
                 with body.lanes() as lane:
                     place, away = lane + k * LANES, lane if is_unit else T.mul(lane, n["stride_x"])

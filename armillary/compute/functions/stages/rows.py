@@ -1,4 +1,4 @@
-"""Layers that go row by row, in stages: softmax, activations, pooling.
+"""Layers that go row by row, in stages: softmax, activations, pooling, normalisations.
 
 In: tensors of float32 whose rows lie `pitch` and planes `plane` values apart, from `offset` on, input and output each
 by itself. Out: the same. Invariant: an iteration writes one row of the output, so any split gives the same bytes.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from armillary import tir
 from armillary.base.once import once
-from armillary.compute.functions.stages.stage import Body, Stage
+from armillary.compute.functions.stages.stage import LANES, Body, Stage
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 
@@ -109,6 +109,70 @@ def pooling(is_max: bool) -> Stage:
     return Stage(f"pooling_{'MAX' if is_max else 'AVG'}", ("x", "out"), (*_PLACES, *sizes), emit)
 
 
+def _batch_normalization(body: Body, line: Expr) -> None:
+    """(x - mean) / sqrt(var + epsilon) * gamma + beta of a channel, clamped; without gamma `one` is 1."""
+    x, out, n, loads = body.tensors["x"], body.tensors["out"], body.numbers, body.tensors
+    plane, row = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
+    source, target = _start(body, "in", plane, row), _start(body, "out", plane, row)
+    channel, state = T.floormod(plane, n["channels"]), body.registers(2, "state")  # factor, what is added
+    gamma = T.add(loads["gamma"][T.mul(channel, n["gamma_step"])], n["one"])
+    state[0] = T.div(gamma, tir.sqrt(T.add(loads["var"][channel], n["epsilon"])))
+    shift = T.mul(loads["mean"][channel], state[0])
+    state[1] = T.sub(loads["beta"][T.mul(channel, n["beta_step"])], shift)
+
+    def store(at: Expr) -> None:
+        value = T.add(T.mul(x[T.add(source, at)], state[0]), state[1])
+        out[T.add(target, at)] = T.maximum(n["low"], T.minimum(n["high"], value))
+
+    body.row(n["out_columns"], store)
+
+
+def _normalization(body: Body, line: Expr) -> None:
+    """x / (kappa + factor * the sum of squares over neighbouring channels)^beta."""
+    x, out, n, loop = body.tensors["x"], body.tensors["out"], body.numbers, body.builder.for_range
+    plane, row = T.floordiv(line, n["out_rows"]), T.floormod(line, n["out_rows"])
+    source, target = _start(body, "in", plane, row), _start(body, "out", plane, row)
+    channel = T.floormod(plane, n["channels"])
+    first = T.maximum(T.sub(channel, n["half"]), T.const(0))
+    end = T.minimum(T.add(channel, T.add(n["half"], T.const(1))), n["channels"])
+    begin = T.add(source, T.mul(T.sub(first, channel), n["in_plane"]))
+
+    def store(at: Expr, count: int) -> None:
+        sums = body.registers(count, "squares")
+        with body.lanes(count) as lane:
+            sums[lane] = _ZERO
+        with loop(0, T.sub(end, first), name="near") as near, body.lanes(count) as lane:
+            value = x[T.add(T.add(begin, T.mul(near, n["in_plane"])), T.add(at, lane))]
+            sums[lane] = T.add(sums[lane], T.mul(value, value))
+        with body.lanes(count) as lane:
+            power = T.mul(n["beta"], tir.log(T.add(n["kappa"], T.mul(n["factor"], sums[lane]))))
+            place = T.add(at, lane)
+            out[T.add(target, place)] = T.mul(x[T.add(source, place)], tir.exp(T.sub(_ZERO, power)))
+
+    whole = T.floordiv(n["out_columns"], T.const(LANES))
+    with loop(0, whole, name="step") as step:
+        store(step * LANES, LANES)
+    with loop(T.mul(whole, T.const(LANES)), n["out_columns"], name="rest") as rest:
+        store(rest, 1)
+
+
 COPY_ROWS = _elementwise("copy_rows", lambda body, x: x)
 SOFTMAX = Stage("softmax", ("x", "out"), _PLACES, _softmax, ("beta",))
-STAGES = (SOFTMAX, COPY_ROWS, pooling(True), pooling(False), *(activation(name) for name in ACTIVATIONS))
+BATCH_NORMALIZATION = Stage(
+    "batch_normalization",
+    ("x", "mean", "var", "beta", "gamma", "out"),
+    (*_PLACES, "channels", "beta_step", "gamma_step"),
+    _batch_normalization,
+    ("epsilon", "one", "low", "high"),
+)
+NORMALIZATION = Stage(
+    "normalization_cross_map",
+    ("x", "out"),
+    (*_PLACES, "channels", "half"),
+    _normalization,
+    ("beta", "kappa", "factor"),
+)
+STAGES = (
+    *(BATCH_NORMALIZATION, NORMALIZATION, SOFTMAX, COPY_ROWS, pooling(True), pooling(False)),
+    *(activation(name) for name in ACTIVATIONS),
+)
