@@ -399,6 +399,9 @@ struct CLFunctions {
   using Direct = CLDirectConvolutionLayer;
   using Winograd = CLWinogradConvolutionLayer;
   using FFT = CLFFTConvolutionLayer;
+  using Depthwise = CLDepthwiseConvolutionLayer;
+  using BatchNormalization = CLBatchNormalizationLayer;
+  using Normalization = CLNormalizationLayer;
 };
 inline compute::Tensor *new_cl_tensor() { // a graph prepares OpenCL itself
   CLScheduler::get().default_init();

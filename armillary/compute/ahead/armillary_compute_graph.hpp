@@ -13,7 +13,10 @@ namespace armillary { namespace compute { namespace graph {
 enum class TargetHint { NEON, OPENCL, CL = OPENCL, DONT_CARE = NEON };
 using Target = TargetHint;
 using ConvolutionMethodHint = ConvolutionMethod;
-enum class OperationType { ActivationLayer, ConvolutionLayer, FlattenLayer, FullyConnectedLayer, PoolingLayer, ReshapeLayer, SoftmaxLayer };
+enum class OperationType {
+  ActivationLayer, BatchNormalizationLayer, ConvolutionLayer, DepthwiseConvolutionLayer, FlattenLayer, FullyConnectedLayer,
+  NormalizationLayer, PoolingLayer, ReshapeLayer, SoftmaxLayer
+};
 
 // Fills a tensor, or reads it; false: nothing more to do.
 class ITensorAccessor {
@@ -203,6 +206,16 @@ public:
       return ready(new typename F::Reshape(mm), in, out);
     case OperationType::FullyConnectedLayer:
       return ready(new typename F::FullyConnected(mm), in, ctx.input(1), ctx.input(2), out);
+    case OperationType::NormalizationLayer:
+      return ready(new typename F::Normalization(mm), in, out, ctx.parameter<NormalizationLayerInfo>("NormalizationLayerInfo"));
+    case OperationType::BatchNormalizationLayer: {
+      const bool has_beta = ctx.parameter<bool>("HasBeta"), has_gamma = ctx.parameter<bool>("HasGamma");
+      return ready(new typename F::BatchNormalization(mm), in, out, ctx.input(1), ctx.input(2), has_beta ? ctx.input(3) : nullptr,
+                   has_gamma ? ctx.input(3 + has_beta) : nullptr, ctx.parameter<float>("Epsilon"));
+    }
+    case OperationType::DepthwiseConvolutionLayer:
+      return ready(new typename F::Depthwise(mm), in, ctx.input(1), ctx.input(2), out, ctx.parameter<PadStrideInfo>("ConvolutionInfo"),
+                   ctx.parameter<unsigned int>("DepthMultiplier"));
     case OperationType::ConvolutionLayer: break;
     }
     const auto info = ctx.parameter<PadStrideInfo>("ConvolutionInfo");
@@ -244,6 +257,9 @@ struct NEFunctions {
   using Direct = NEDirectConvolutionLayer;
   using Winograd = NEWinogradConvolutionLayer;
   using FFT = NEFFTConvolutionLayer;
+  using Depthwise = NEDepthwiseConvolutionLayer;
+  using BatchNormalization = NEBatchNormalizationLayer;
+  using Normalization = NENormalizationLayer;
 };
 static const bool has_ne_operations = register_operations<NEFunctions>();
 } // namespace detail
@@ -291,6 +307,32 @@ public:
   explicit ReshapeLayer(const TensorShape &shape)
       : ParameterLayer("ReshapeLayer", "OutputInfo", TensorInfo(shape, 1, DataType::F32)) {}
 };
+class NormalizationLayer final : public ParameterLayer<NormalizationLayerInfo, OperationType::NormalizationLayer> {
+public:
+  explicit NormalizationLayer(NormalizationLayerInfo info) : ParameterLayer("NormalizationLayer", "NormalizationLayerInfo", info) {}
+};
+class BatchNormalizationLayer final : public INode {
+public:
+  BatchNormalizationLayer(Accessor mean, Accessor var, Accessor gamma = nullptr, Accessor beta = nullptr, float epsilon = 0.001f)
+      : INode(OperationType::BatchNormalizationLayer, "BatchNormalizationLayer"), epsilon_(epsilon) {
+    has_beta_ = beta != nullptr, has_gamma_ = gamma != nullptr;
+    for (Accessor *each : {&mean, &var, &beta, &gamma})
+      if (*each) numbers_.push_back(std::move(*each));
+  }
+  Weights weights(const TensorInfo &input) const override {
+    Weights all;
+    for (auto &each : numbers_) all.emplace_back(TensorInfo(TensorShape(input.dimension(2)), 1, DataType::F32), each.get());
+    return all;
+  }
+  void add_parameters(NodeContext &ctx) const override {
+    ctx.add_parameter("HasBeta", has_beta_), ctx.add_parameter("HasGamma", has_gamma_), ctx.add_parameter("Epsilon", epsilon_);
+  }
+
+private:
+  std::vector<Accessor> numbers_;
+  bool has_beta_, has_gamma_;
+  float epsilon_;
+};
 class FlattenLayer final : public INode {
 public:
   FlattenLayer() : INode(OperationType::FlattenLayer, "FlattenLayer") {}
@@ -303,12 +345,13 @@ public:
       : INode(type, name), outputs_(outputs), weights_(std::move(weights)), biases_(std::move(biases)) {}
   Weights weights(const TensorInfo &input) const override {
     Weights all{{TensorInfo(shape_of(input.tensor_shape()), 1, DataType::F32), weights_.get()}};
-    if (biases_) all.emplace_back(TensorInfo(TensorShape(outputs_), 1, DataType::F32), biases_.get());
+    if (biases_) all.emplace_back(TensorInfo(TensorShape(outputs_of(input)), 1, DataType::F32), biases_.get());
     return all;
   }
 
 protected:
   virtual TensorShape shape_of(const TensorShape &input) const = 0;
+  virtual size_t outputs_of(const TensorInfo &) const { return outputs_; }
   unsigned int outputs_;
 
 private:
@@ -324,6 +367,23 @@ public:
 
 private:
   TensorShape shape_of(const TensorShape &in) const override { return TensorShape(width_, height_, in[2], outputs_); }
+  unsigned int width_, height_;
+  PadStrideInfo info_;
+};
+class DepthwiseConvolutionLayer final : public WeightedLayer {
+public:
+  DepthwiseConvolutionLayer(unsigned int conv_width, unsigned int conv_height, Accessor weights, Accessor biases,
+                            PadStrideInfo conv_info, unsigned int depth_multiplier = 1)
+      : WeightedLayer(OperationType::DepthwiseConvolutionLayer, "DepthwiseConvolutionLayer", depth_multiplier, std::move(weights),
+                      std::move(biases)),
+        width_(conv_width), height_(conv_height), info_(conv_info) {}
+  void add_parameters(NodeContext &ctx) const override {
+    ctx.add_parameter("ConvolutionInfo", info_), ctx.add_parameter("DepthMultiplier", outputs_);
+  }
+
+private:
+  TensorShape shape_of(const TensorShape &in) const override { return TensorShape(width_, height_, in[2] * outputs_); }
+  size_t outputs_of(const TensorInfo &input) const override { return input.dimension(2) * outputs_; }
   unsigned int width_, height_;
   PadStrideInfo info_;
 };

@@ -83,7 +83,7 @@ public:
     detail::limits(v, act);
     const Tensor *zero = constant(1);
     set("batch_normalization", input, output != nullptr ? output : input, shape, v,
-        {{"mean", mean}, {"var", var}, {"beta", beta != nullptr ? beta : zero}, {"gamma", gamma != nullptr ? gamma : zero}});
+        {{"means", mean}, {"var", var}, {"beta", beta != nullptr ? beta : zero}, {"gamma", gamma != nullptr ? gamma : zero}});
   }
 };
 

@@ -117,7 +117,7 @@ def _batch_normalization(body: Body, line: Expr) -> None:
     channel, state = T.floormod(plane, n["channels"]), body.registers(2, "state")  # factor, what is added
     gamma = T.add(loads["gamma"][T.mul(channel, n["gamma_step"])], n["one"])
     state[0] = T.div(gamma, tir.sqrt(T.add(loads["var"][channel], n["epsilon"])))
-    shift = T.mul(loads["mean"][channel], state[0])
+    shift = T.mul(loads["means"][channel], state[0])
     state[1] = T.sub(loads["beta"][T.mul(channel, n["beta_step"])], shift)
 
     def store(at: Expr) -> None:
@@ -160,7 +160,7 @@ COPY_ROWS = _elementwise("copy_rows", lambda body, x: x)
 SOFTMAX = Stage("softmax", ("x", "out"), _PLACES, _softmax, ("beta",))
 BATCH_NORMALIZATION = Stage(
     "batch_normalization",
-    ("x", "mean", "var", "beta", "gamma", "out"),
+    ("x", "means", "var", "beta", "gamma", "out"),
     (*_PLACES, "channels", "beta_step", "gamma_step"),
     _batch_normalization,
     ("epsilon", "one", "low", "high"),
