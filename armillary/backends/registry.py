@@ -53,16 +53,25 @@ ScheduleRule = Callable[[te.Schedule, Fused], te.Schedule | PrimFunc | None]
 
 
 @dataclass(frozen=True)
+class Version:
+    """A call for some sizes: those at which extents have these values, all where there are none."""
+
+    call: Call
+    equal: tuple[tuple[Known, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Versions:
-    """Two calls that compute the same: `few` where `extent` is below `fewest`, else `many`."""
+    """Calls that compute the same: where `extent` is below `fewest` the one of `few` that is for these sizes, else
+    `many`. Some of `few` is for each such size with elements."""
 
     extent: Known
     fewest: int
-    few: Call
+    few: tuple[Version, ...]
     many: Call
 
 
-VersionsRule = Callable[[Call], Versions]
+VersionsRule = Callable[[Call, Workload], Versions | None]  # None: the call has one version
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Implementation:
     candidate: Candidate
     schedule: ScheduleRule
     compute: ComputeRule | None = None
-    versions: VersionsRule | None = None  # of a call that is one of two calls, by its sizes: these are scheduled
+    versions: VersionsRule | None = None  # of a call that may be one of two calls, by its sizes: these are scheduled
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from armillary import te
@@ -31,14 +32,15 @@ from armillary.target import Target
 from armillary.te.constant import spelled_out
 from armillary.tir import build as T
 from armillary.tir.extents import to_expr
-from armillary.tir.stmt import KERNEL_SYMBOL, Buffer, IfThenElse, PrimFunc
+from armillary.tir.stmt import KERNEL_SYMBOL, Buffer, IfThenElse, PrimFunc, Stmt
 from armillary.tir.substitute import rename_buffers
 
 Value = Any  # Any: a te.Tensor, or a (nested) tuple of them
 
 
-def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
-    """The scheduled loops of one fused function, before the TIR passes."""
+def lower_fused(function: Function, target: Target, name: str, split: Op | None = None) -> PrimFunc:
+    """The scheduled loops of one fused function, before the TIR passes; `split`: it is a version of a call of this
+    operator, of which there are no further ones."""
     results = tensor_fields(function.body.checked_type)
     if results and all(0 in ty.shape for ty in results):
         return _nothing(function, name)
@@ -47,7 +49,7 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
         workload = workload_of(function, anchor, target)
     else:
         workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
-    lowered = _in_scopes(_lowered(function, anchor, workload, name), scopes_of(function))
+    lowered = _in_scopes(_lowered(function, anchor, workload, name, split), scopes_of(function))
     if backend_of(target).device:  # sources of devices are read beside those of old scripts
         return lowered.with_attr(KERNEL_SYMBOL, f"tvmgen_default_{name}")  # type: ignore[no-any-return]
     return lowered
@@ -64,11 +66,15 @@ def _in_scopes(func: PrimFunc, scopes: Mapping[int, str]) -> PrimFunc:
     return moved
 
 
-def _lowered(function: Function, anchor: Call | None, workload: Workload, name: str) -> PrimFunc:
+def _lowered(
+    function: Function, anchor: Call | None, workload: Workload, name: str, split: Op | None = None
+) -> PrimFunc:
     implementation, _ = choose(workload)
     target = workload.target
-    if implementation.versions is not None and anchor is not None:
-        return _by_size(function, anchor, implementation.versions(anchor), target, name)
+    if implementation.versions is not None and anchor is not None and anchor.op is not split:
+        versions = implementation.versions(anchor, workload)
+        if versions is not None:
+            return _by_size(function, anchor, versions, target, name)
     with target:  # a compute may depend on the vectors and registers it is compiled for
         fused = _compose(function, anchor, workload, implementation)
     schedule = te.create_schedule([t.op for t in fused.outputs])
@@ -80,17 +86,28 @@ def _lowered(function: Function, anchor: Call | None, workload: Workload, name: 
 
 
 def _by_size(function: Function, anchor: Call, versions: Versions, target: Target, name: str) -> PrimFunc:
-    """The loops of one of two versions of the anchor or, where sizes that are bound later decide, of both."""
-    few, many = (_with_anchor(function, anchor, call) for call in (versions.few, versions.many))
+    """The loops of one version of the anchor or, where sizes that are bound later decide, of all."""
+    many = _version(function, anchor, versions.many, target, name)
     if isinstance(versions.extent, int):
-        return lower_fused(few if versions.extent < versions.fewest else many, target, name)
-    first, second = (lower_fused(version, target, name) for version in (few, many))
-    pairs = zip(first.params, second.params, strict=True)
-    same = {b: a for a, b in pairs if isinstance(a, Buffer) and isinstance(b, Buffer)}
-    condition = to_expr(versions.extent) < versions.fewest
-    body = IfThenElse(condition, first.body, rename_buffers(second.body, same))
-    both: PrimFunc = replace_node(first, body=body)
-    return both
+        few = next(version.call for version in versions.few if not version.equal)
+        return many if versions.extent >= versions.fewest else _version(function, anchor, few, target, name)
+    body: Stmt | None = None
+    for version in versions.few:
+        lowered = _version(function, anchor, version.call, target, name)
+        pairs = zip(lowered.params, many.params, strict=True)
+        same = {a: b for a, b in pairs if isinstance(a, Buffer) and isinstance(b, Buffer)}
+        tests = [T.equal(to_expr(extent), value) for extent, value in version.equal]
+        loops = rename_buffers(lowered.body, same)
+        body = IfThenElse(reduce(T.logical_and, tests), loops, body) if tests else loops
+    assert body is not None, "there are versions for few"
+    result: PrimFunc = replace_node(many, body=IfThenElse(to_expr(versions.extent) < versions.fewest, body, many.body))
+    return result
+
+
+def _version(function: Function, anchor: Call, call: Call, target: Target, name: str) -> PrimFunc:
+    """The loops of a function with another call as its anchor."""
+    assert isinstance(anchor.op, Op), "anchors are operators"
+    return lower_fused(_with_anchor(function, anchor, call), target, name, anchor.op)
 
 
 def _with_anchor(function: Function, anchor: Call, call: Call) -> Function:

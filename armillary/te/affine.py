@@ -100,6 +100,7 @@ class Space:
         self.high: dict[Var, Linear] = {}
         self._atoms: dict[tuple[object, ...], Atom] = {}
         self._limits: dict[Atom, Limits] = {}  # the ranges of a variable are known before an atom holds it
+        self._ends: dict[Atom, Linear] = {}  # what quotients lie below, where that is known
         self.fresh: set[Var] = set()
         self._symbols: dict[Expr, Var] = {}
         self.expressions: dict[Var, Expr] = {}
@@ -176,6 +177,15 @@ class Space:
                     Linear(large.const // step, {x: c // step for x, c in large.terms.items()}), Linear(divisor // step)
                 )
         return self.atom("div", rest, Linear(divisor))
+
+    def quotient_below(self, a: Linear, b: Linear, end: Linear) -> Linear:
+        """floor(a / b) for 0 <= a < b * end: the outer of two fused axes, whose limits a symbolic b would hide."""
+        result = self.divide(a, b)
+        for atom in result.terms if b.terms and not result.const and len(result.terms) == 1 else ():
+            most = self.limits(end)[1]
+            if isinstance(atom, Atom) and result.terms[atom] == 1:
+                self._limits[atom], self._ends[atom] = (0, None if most is None else most - 1), end
+        return result
 
     def remainder(self, a: Linear, b: Linear) -> Linear:
         """a - b * floor(a / b) for b > 0."""
@@ -296,7 +306,9 @@ class Space:
             return (self.low[atom], self.high[atom]) if atom in moving and atom in self.high else (itself, itself)
         if not atom.vars & moving:
             return itself, itself
-        divisor = atom.args[1]
+        divisor, end = atom.args[1], self._ends.get(atom)
+        if end is not None and not end.vars & moving:
+            return ZERO, end.shifted(-1)
         if atom.kind == "mod":
             return ZERO, divisor.shifted(-1)
         if atom.kind in ("div", "min", "max"):

@@ -75,7 +75,7 @@ def derive_values(relations: Sequence[Relation], leaves: Mapping[IterVar, Linear
             if sizes[relation.outer].key == ONE.key or inner.value == 0:  # no iteration: nothing to divide by
                 values[relation.outer], values[relation.inner] = ZERO, fused
             else:
-                values[relation.outer] = space.divide(fused, inner)
+                values[relation.outer] = space.quotient_below(fused, inner, sizes[relation.outer])
                 values[relation.inner] = space.remainder(fused, inner)
     return values
 

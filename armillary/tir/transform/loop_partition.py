@@ -234,13 +234,14 @@ class _Partitioner:
 
     def split(self, item: S.For, only_likely: bool) -> list[tuple[S.For, bool]] | None:
         """The loops that replace `item`, each with whether it is the main one; None to leave it."""
-        decided: set[int] = set()
+        decided: dict[int, bool] = {}
         main = self.main_range(item, only_likely, decided)
         if main is None:
             return None
         low, high, stop = main
-        is_idle = self.is_idle_outside(item, decided)
+        is_idle = self.is_idle_outside(item, set(decided))
         main_body = map_all(item.body, lambda e: TRUE if id(e) in decided else None)
+        last_body = map_all(item.body, lambda e: TRUE if decided.get(id(e)) else None)
         parts: list[tuple[S.For, bool]] = []
         start = item.min
         for end, is_main in ((low, False), (high, True), (stop, False)):
@@ -250,7 +251,7 @@ class _Partitioner:
                 start = end
                 continue
             if count is None or count > 0:
-                body = main_body if is_main else item.body
+                body = main_body if is_main else last_body if end is stop else item.body
                 body = fresh_copy(body) if parts else body
                 parts.append((replace(item, min=start, extent=extent, body=body), is_main))
             start = end
@@ -275,8 +276,11 @@ class _Partitioner:
                 return False
         return True
 
-    def main_range(self, item: S.For, only_likely: bool, decided: set[int]) -> tuple[E.Expr, E.Expr, E.Expr] | None:
-        """First and end of the part where the conditions hold, end of the loop; `decided` gets those conditions."""
+    def main_range(
+        self, item: S.For, only_likely: bool, decided: dict[int, bool]
+    ) -> tuple[E.Expr, E.Expr, E.Expr] | None:
+        """First and end of the part where the conditions hold, end of the loop; `decided` gets those conditions (their
+        ids), and whether they hold from some iteration on, so behind that part too."""
         ranges = {**self.ranges, **_inner_ranges(item.body)}
         simplifier = Simplifier({v: r for v, r in ranges.items() if v is not item.var})
         lows, highs = [item.min], [build.add(item.min, item.extent)]
@@ -288,8 +292,10 @@ class _Partitioner:
             for comparison in _conjuncts(tested[0]):
                 bound = self.solve(comparison, item, simplifier) if id(comparison) not in decided else None
                 if bound is not None:
-                    decided.add(id(comparison))
-                    (lows if bound[0] else highs).append(bound[1])
+                    decided[id(comparison)] = bound[0]
+                    ends = lows if bound[0] else highs
+                    if not any(structural_equal(bound[1], known, renames=False) for known in ends):
+                        ends.append(bound[1])
                     is_likely = is_likely or tested[1]
         if len(lows) + len(highs) == 2:
             return None

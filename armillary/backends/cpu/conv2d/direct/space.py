@@ -8,6 +8,7 @@ expression is imported; schedule.py makes the loops of what is chosen here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs
@@ -19,6 +20,7 @@ from armillary.backends.cpu.cost.model import (
     Nest,
     Tile,
     bandwidth_of,
+    choose_tile,
     sums_by_parts,
     tiles,
     waits,
@@ -39,16 +41,17 @@ from armillary.backends.cpu.space import (
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import BYTES, LONG
 from armillary.ops.nn.conv import window
-from armillary.target.choice import Choice, Cost, Rejection
+from armillary.target.choice import Choice, Cost, Rejection, Source, stored_choice
 from armillary.target.cpu import CpuModel, cpu_model
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr
 
-IMAGE = {2, 3}  # axes
+IMAGE, COLUMNS = {2, 3}, {3}  # axes
 DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
+NARROW = 4  # columns of an image, where those are a size, up to which tiles are those for so many of them
 WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
@@ -153,6 +156,25 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
 def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
     taps = tuple(knob for knob in stated if knob[0] == TAPS)
     return (*best_tile_config(nest_of(workload, cpu), cpu, tuple(k for k in stated if k not in taps)), *taps)
+
+
+def narrow_choices(workload: Workload, cpu: CpuModel) -> dict[int, tuple[int, Choice]]:
+    """By columns of the data, where these are a size: columns of the result, at most NARROW, and the choice for them;
+    {} where it is theirs that has typical columns. A tile for many columns has too few sums for few of them.
+
+    workload: at typical sizes."""
+    nest, choice = nest_of(workload, cpu), stored_choice(workload)
+    if not COLUMNS & workload.named or nest.width <= NARROW or choice.source is Source.OVERRIDE:
+        return {}
+    win, taps, result = window(workload.op.name, workload.attrs, 2), workload.tensor(1).static[3], {}
+    for data in range(1, NARROW * win.strides[1] + taps * win.dilation[1]):
+        columns = (data + sum(win.pads[1]) - (taps - 1) * win.dilation[1] - 1) // win.strides[1] + 1
+        if 1 <= columns <= NARROW:
+            lines = max(1, nest.lines * columns // nest.width)
+            tile = choose_tile(replace(nest, width=columns, lines=lines), cpu)
+            result[data] = (columns, Choice(DIRECT.name, tile_config(tile)))
+    usual = _default(workload, cpu, choice.config)
+    return result if any(narrow.config != usual for _, narrow in result.values()) else {}
 
 
 def spelled_taps(choice: Choice, needs_lines: bool = False) -> tuple[str, ...]:

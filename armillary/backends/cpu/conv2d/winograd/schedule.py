@@ -17,8 +17,9 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     Layer,
     Plan,
     has_prefetch,
+    tiles_along,
 )
-from armillary.backends.cpu.conv2d.winograd.space import chosen_form, layer_of_call
+from armillary.backends.cpu.conv2d.winograd.space import chosen_form, layer_of_call, narrow_choices
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import (
     Stages,
@@ -29,13 +30,30 @@ from armillary.backends.cpu.loops import (
     prefetch_weights,
     tagged_stages,
 )
-from armillary.backends.registry import Fused, implement
+from armillary.backends.registry import Fused, Version, Versions, implement
+from armillary.backends.workload import Workload
+from armillary.relay.expr import Call, shape_of
+from armillary.relay.infer import infer_type
 from armillary.target.cpu import cpu_model
 
 SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
 
 
-@implement("winograd", family="cpu")
+def by_tiles(call: Call, workload: Workload) -> Versions | None:
+    """In phases, with tiles of few rows, for images of few tiles, where the columns are a size."""
+    choices = narrow_choices(workload.typical, cpu_model(workload.target)) if workload.is_sized else {}
+    shape = shape_of(call)
+    if not choices or shape is None:
+        return None
+    across, few = tiles_along(shape[3], call.attrs.tile_size, call.attrs.dilation[1]), []
+    for tiles, choice in choices.items():
+        version = Call(call.op, call.args, replace(call.attrs, choice=str(choice)), call.span)
+        infer_type(version)
+        few.append(Version(version, ((across, tiles),)))
+    return Versions(across, max(choices) + 1, tuple(few), call)
+
+
+@implement("winograd", family="cpu", versions=by_tiles)
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""
     cpu, layer = cpu_model(fused.workload.target), layer_of_call(fused.workload)

@@ -14,7 +14,7 @@ from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.conv2d.winograd.operator_by_size import BySizeAttrs
 from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Versions, implement
+from armillary.backends.registry import Fused, Version, Versions, implement
 from armillary.backends.workload import Workload
 from armillary.relay.expr import Call, shape_of
 from armillary.relay.infer import infer_type
@@ -31,8 +31,9 @@ def _attrs_of(name: str, attrs: BySizeAttrs, left_out: str = "") -> object:
     return op.make_attrs(named={name: getattr(attrs, name) for name in names})
 
 
-def versions(call: Call) -> Versions:
+def versions(call: Call, workload: Workload) -> Versions:
     """Directly for few output pixels, by transforms for many."""
+    del workload
     data, weight, transformed = call.args
     plain = _attrs_of(_DIRECT, call.attrs, left_out="choice")  # which is of the transforms
     few = Call(get_op(_DIRECT), (data, weight), plain, call.span)
@@ -41,7 +42,7 @@ def versions(call: Call) -> Versions:
         infer_type(version)
     shape = shape_of(call)
     assert shape is not None, "extents are numbers or expressions over sizes"
-    return Versions(shape[0] * shape[2] * shape[3], call.attrs.fewest, few, many)
+    return Versions(shape[0] * shape[2] * shape[3], call.attrs.fewest, (Version(few),), many)
 
 
 def _explain(workload: Workload) -> Explanation:
