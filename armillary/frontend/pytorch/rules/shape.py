@@ -401,10 +401,22 @@ def diag(call: AtenCall, x: Expr, offset: int) -> Expr:
 @aten("as_strided", "as_strided_copy")
 def as_strided(call: AtenCall, x: Expr, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Expr:
     """Elements by their place in memory; a tensor here lies in order."""
+    if not offset and _is_in_order(size, stride) and math.prod(size) == math.prod(shape_of(x)):
+        return reshape_to(x, tuple(size))
     positions = np.full(tuple(size), offset or 0)
     for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
         positions = positions + (np.arange(extent) * step).reshape([-1 if k == axis else 1 for k in range(len(size))])
     return taken_flat(x, positions)
+
+
+def _is_in_order(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether strides are those of a tensor that lies in order; axes of one element have any."""
+    step = 1
+    for extent, distance in zip(reversed(size), reversed(stride), strict=True):
+        if extent != 1 and distance != step:
+            return False
+        step *= extent
+    return True
 
 
 @aten("diff")
