@@ -4,7 +4,8 @@ In: names of networks (none: all), `--steps` of training. Out: a line for each n
 of 1,000 fresh inputs have the same class as in float, the relative error, which part of float's parameters is left, and
 milliseconds a batch of both, the least of interleaved runs. Invariant: seeded; nothing is downloaded: the task is to
 tell ten gratings (five directions, two frequencies, random phase, contrast and noise) apart, learned here in minutes.
-Agreement with float is not accuracy, though float's accuracy is shown, too. It needs torch.
+Agreement with float is not accuracy, though float's accuracy is shown, too. It needs torch, and torchvision for
+MobileNet v2 and EfficientNet.
 
     python benchmarks/quantised_agreement.py residual --steps 150
 """
@@ -28,10 +29,13 @@ CLASSES, SIDE, BATCH, INPUTS = 10, 32, 50, 1000
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "residual": lambda: residual(CLASSES, 16, 3),
     "inverted": lambda: inverted(CLASSES, 16, 1),
+    "mobilenet_v2": lambda: _of_torchvision("mobilenet_v2"),
+    "efficientnet_b0": lambda: _of_torchvision("efficientnet_b0"),
     "patches": lambda: Patches(96, 3, SIDE, CLASSES, 4),
 }
 WAYS: dict[str, Callable[[Any, Any, Any], Any]] = {
     **{m: lambda mod, params, rows, m=m: armillary.quantize(mod, params, rows, method=m) for m in ("minmax", "mse")},
+    "mse, not corrected": lambda mod, params, rows: armillary.quantize(mod, params, rows, correct=False),
     "mse, not even": lambda mod, params, rows: armillary.quantize(mod, params, rows, equalize=False),
     "mse, smooth": lambda mod, params, rows: armillary.quantize(mod, params, rows, smooth=0.5),
     "error 2 %": lambda mod, params, rows: armillary.quantize(mod, params, rows, error=0.02),
@@ -39,6 +43,13 @@ WAYS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "weights 4, gptq": lambda mod, params, rows: armillary.quantize_weights(mod, params, rows, method="gptq"),
     "weights 4, awq": lambda mod, params, rows: armillary.quantize_weights(mod, params, rows, method="awq"),
 }
+
+
+def _of_torchvision(name: str) -> nn.Module:
+    import torchvision
+
+    model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=CLASSES)
+    return model
 
 
 def gratings(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:

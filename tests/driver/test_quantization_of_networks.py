@@ -70,6 +70,27 @@ def test_sensitive_layers_stay_float_until_the_error_is_met() -> None:
         armillary.quantize(module, None, data, keep=[9])
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_what_rounding_takes_from_means_is_added_back(layout: str) -> None:
+    """Data of means above 0 and weights of few steps: the error has a mean of its own in each channel."""
+    shape, kernels = ((1, 6, 16, 16), "OIHW") if layout == "NCHW" else ((1, 16, 16, 6), "HWIO")
+    raw = RNG.normal(size=(8, 6, 1, 1)).astype(np.float32)
+    raw[:, 0] *= 300  # the others have few of the 127 steps
+    weight = raw if layout == "NCHW" else raw.transpose(2, 3, 1, 0)
+    x: Node = relay.var("data", shape=shape)
+    settings = {"data_layout": layout, "kernel_layout": kernels, "kernel_size": (1, 1), "channels": 8}
+    y = relay.nn.conv2d(relay.nn.relu(x), relay.const(np.ascontiguousarray(weight)), **settings)
+    module = IRModule.from_expr(relay.Function((x,), y))
+    scale = np.array([1e-3, 1, 1, 1, 1, 1], np.float32).reshape([-1 if n == 6 else 1 for n in shape])
+    data = [{"data": (scale * (4 + RNG.normal(size=shape))).astype(np.float32)} for _ in range(3)]
+    axes = tuple(k for k, n in enumerate(shape) if n != 6)
+    means = []
+    for correct in (False, True):
+        lost = results(armillary.quantize(module, None, data, correct=correct).module, data) - results(module, data)
+        means.append(np.abs(lost.mean((0, *(k + 1 for k in axes)))).max())
+    assert means[1] < 0.2 * means[0]
+
+
 def test_what_cannot_be_quantised_is_refused() -> None:
     with pytest.raises(ConfigError, match="0 inputs"):
         armillary.quantize(network(), None, [])

@@ -17,6 +17,7 @@ from armillary.driver.quantization.network import relative_error, results_of
 from armillary.driver.quantization.quantize import prerequisite_optimize
 from armillary.driver.quantization.weights import gptq, nearest
 from armillary.errors import ConfigError
+from armillary.relay.walk import post_order
 
 RNG = np.random.default_rng(7)
 Node = Any  # Any: an expression, whose fields differ
@@ -94,6 +95,25 @@ def test_channels_evened_out_change_no_result() -> None:
     smooth = smoothed(module, data, 0.5)
     assert relative_error(results_of(smooth, data), wanted) < 1e-5
     assert not armillary.ir.structural_equal(smooth, module)
+
+
+def test_channels_are_evened_out_through_a_limit_of_each_channel() -> None:
+    scales = np.array([0.1, 10, 1, 3, 0.3, 20, 2, 1], np.float32).reshape(-1, 1, 1, 1)
+    first, depthwise, last = (
+        RNG.normal(size=shape).astype(np.float32) for shape in ((8, 4, 1, 1), (8, 1, 3, 3), (5, 8, 1, 1))
+    )
+    x: Node = relay.var("data", shape=(1, 4, 9, 9))
+    y = relay.clip(relay.nn.conv2d(x, relay.const(first * scales)), 0.0, 6.0)
+    y = relay.clip(relay.nn.conv2d(y, relay.const(depthwise), groups=8, channels=8, padding=(1, 1)), 0.0, 6.0)
+    module = IRModule.from_expr(relay.Function((x,), relay.nn.conv2d(y, relay.const(last))))
+    data = rows(1, 4, 9, 9, count=2)
+    even = equalized(module)
+    assert relative_error(results_of(even, data), results_of(module, data)) < 1e-5
+    layers: list[Node] = [
+        e for e in post_order(even["main"]) if getattr(getattr(e, "op", e), "name", "") == "nn.conv2d"
+    ]
+    ranges = [np.abs(e.args[1].data).max((1, 2, 3)) for e in layers]
+    assert ranges[0].max() / ranges[0].min() < 0.1 * scales.max() / scales.min()
 
 
 def test_smoothing_moves_outliers_of_data_to_weights() -> None:

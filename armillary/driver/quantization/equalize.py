@@ -6,7 +6,8 @@ the rounding of float32.
 `equalized`: cross-layer equalisation (Nagel et al. 2019, Data-Free Quantization Through Weight Equalization and Bias
 Correction): where one convolution alone reads another's result, through sums with constants and activations that keep
 positive factors, each channel between them is divided by s and the weights behind multiplied by it, s so that both
-sides' largest weights of the channel are equal. A ReLU6, whose limit would differ by channel, ends it. `smoothed`:
+sides' largest weights of the channel are equal. A ReLU6 gets a limit for each channel, 6 / s (the paper makes it a
+ReLU, which changes what the network computes). `smoothed`:
 SmoothQuant (Xiao et al. 2022, SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language
 Models): data of dense layers are divided by max|x|^a / max|w|^(1 - a) for each term, weights multiplied by it.
 """
@@ -21,8 +22,9 @@ from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.driver.quantization.calibrate import Rows, sampled, with_main
 from armillary.ir import IRModule
-from armillary.ops.elementwise.broadcast import add, multiply
-from armillary.ops.nn.activation import bias_add
+from armillary.ops.elementwise.broadcast import add, minimum, multiply
+from armillary.ops.elementwise.cast import clip
+from armillary.ops.nn.activation import bias_add, relu
 from armillary.ops.nn.conv import conv2d
 from armillary.ops.nn.dense import dense
 from armillary.relay.expr import Call, Constant, Expr, Function
@@ -66,6 +68,7 @@ def equalized(module: IRModule) -> IRModule:
     changed = {key: _with_argument(Constant(weight)) for key, weight in weights.items()}
     for pair, s in zip(pairs, factors, strict=True):
         changed |= {id(call): _divided(s) for call in pair.between if len(call.args) > 1}
+        changed |= {id(call): _limited(s) for call in pair.between if _is_limit(call)}
     return _rewritten(module, changed)
 
 
@@ -109,13 +112,28 @@ def _by_input(call: Call, magnitudes: Array) -> Array:
 def _keeps_factors(call: Call) -> bool:
     """Whether a positive factor of each channel passes: as it is, or by another constant."""
     if len(call.args) == 1:
-        return has(call, Fact.HOMOGENEOUS)
+        return has(call, Fact.HOMOGENEOUS) or _is_limit(call)
     if call.op is bias_add:
         return bool(isinstance(call.args[1], Constant) and call.attrs.axis == 1)
     if call.op is not add or not isinstance(call.args[1], Constant):
         return False
     shape = _constant(call.args[1]).shape
     return len(shape) in (3, 4) and all(n == 1 for k, n in enumerate(shape) if k != len(shape) - 3)
+
+
+def _is_limit(call: Call) -> bool:
+    """Whether a call is a ReLU with an upper limit."""
+    return bool(call.op is clip and call.attrs.a_min == 0 and call.attrs.a_max > 0)
+
+
+def _limited(s: Array) -> Callable[[Call], Expr]:
+    """A ReLU with an upper limit, for data that are divided by s."""
+
+    def rule(call: Call) -> Expr:
+        limits = (call.attrs.a_max / s).astype(np.float32).reshape(-1, 1, 1)
+        return minimum(relu(call.args[0]), Constant(limits))
+
+    return rule
 
 
 def _divided(s: Array) -> Callable[[Call], Expr]:

@@ -3,7 +3,8 @@
 In: a module of any frontend, values of its parameters, a few inputs. Out: a `Quantized`: the module with quantise and
 dequantise around what convolutions and products read (relay.build computes in integers between them, to_onnx writes
 them), and a row for each layer. Invariant: data are uint8 by one scale and zero point, weights int8 by a scale for each
-output channel; layers stay float, the most sensitive first, until the results are within `error`.
+output channel; layers stay float, the most sensitive first, until the results are within `error`; what rounding moves
+the mean of a layer by is added back (bias.py).
 
 How it measures: one float build of the simulation whose scales are inputs. A layer is switched off by a scale of
 millionths of its range, so no layer costs a compile.
@@ -21,6 +22,7 @@ from armillary.base.boundary import boundary
 from armillary.base.record import record
 from armillary.driver.build import build
 from armillary.driver.quantization.annotate import QAnnotateKind, annotate
+from armillary.driver.quantization.bias import Means, correction, means_along
 from armillary.driver.quantization.calibrate import (
     Rows,
     channel_scale,
@@ -37,6 +39,7 @@ from armillary.driver.quantization.realize import in_bytes
 from armillary.driver.quantization.thresholds import LIMITS
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
+from armillary.ops.elementwise.broadcast import add
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.walk import map_children, post_order
 from armillary.runtime.device import cpu
@@ -95,6 +98,7 @@ def quantize(
     keep: Sequence[int] = (),
     smooth: float = 0.0,
     equalize: bool = True,
+    correct: bool = True,
 ) -> Quantized:
     """Quantise convolutions, dense layers and batched products to 8 bits.
 
@@ -103,8 +107,8 @@ def quantize(
     of layers that stay float, in the order of the summary. With `error` above 0, further ones do, the most sensitive
     first, until the root mean square of the results' error is below that part of the results'. `equalize` evens out
     the channels between convolutions, `smooth` (from 0 to 1; 0: not at all) moves so much of the outliers of dense
-    layers' data into their weights (equalize.py). Raises ConfigError for no data, an unknown method, and a layer of
-    which 8 bits leave a constant.
+    layers' data into their weights (equalize.py), `correct` adds what rounding takes from layers' means (bias.py).
+    Raises ConfigError for no data, an unknown method, and a layer of which 8 bits leave a constant.
     """
     rows = list(data)
     if method not in LIMITS or not rows or not 0 <= error < 1 or not 0 <= smooth <= 1:
@@ -116,7 +120,7 @@ def quantize(
     ready = smoothed(ready, rows, smooth) if smooth else ready
     with qconfig(skip_conv_layers=[], skip_dense_layer=False):
         marked = annotate()(ready)
-    network = _Network(marked, rows, method)
+    network = _Network(marked, rows, method, correct)
     wrong = [n for n in keep if not 0 <= n < len(network.layers)]
     if wrong:
         raise ConfigError(f"quantize: keep names layer {wrong[0]}", hint=f"there are {len(network.layers)}")
@@ -126,14 +130,16 @@ def quantize(
 class _Network:
     """An annotated network with the numbers of its marks."""
 
-    def __init__(self, marked: IRModule, rows: Rows, method: str) -> None:
+    def __init__(self, marked: IRModule, rows: Rows, method: str, is_corrected: bool) -> None:
         self.marked, self.rows = marked, rows
         self.main: Function = marked["main"]
         self.marks = marks_of(self.main)
         self.layers = layers_of(self.main)
         if not self.layers:
             raise ConfigError("quantize: there is no float32 convolution or product in the network")
+        self.means: dict[int, Means] = {}  # by layer: of the data that it reads
         self.numbers = self._numbers(method)
+        self.shifts = self._shifts() if is_corrected else {}
         self.run, self.names = self._simulation()
         self.wanted = self._results(frozenset(range(len(self.layers))))
 
@@ -143,6 +149,11 @@ class _Network:
         for mark, values in zip(data, sampled(self.marked, [m.args[0] for m in data], self.rows), strict=True):
             result[id(mark)] = _of_range(*LIMITS[method](values))
             refuse_constant(mark, values, result[id(mark)], self.main)
+            rounded = _rounded(values, result[id(mark)])
+            for number, layer in enumerate(self.layers):
+                means = means_along(layer, values, rounded) if layer.args[0] is mark else None
+                if means is not None:
+                    self.means[number] = means
         for mark in self.marks:
             if mark.attrs.kind == QAnnotateKind.WEIGHT:
                 scale = channel_scale(mark, self.main)
@@ -150,8 +161,20 @@ class _Network:
                 refuse_constant(mark, mark.args[0].data, result[id(mark)], self.main)  # type: ignore[attr-defined]
         return result
 
+    def _shifts(self) -> dict[int, Array]:
+        """What each layer's results lack on average, by its number."""
+        result = {}
+        for number, means in self.means.items():
+            layer = self.layers[number]
+            mark = layer.args[1]
+            weight = mark.args[0].data if isinstance(mark, Call) and isinstance(mark.args[0], Constant) else None
+            if weight is not None:
+                values = np.asarray(weight, np.float32)
+                result[number] = correction(layer, means, values, _rounded(values, self.numbers[id(mark)]))
+        return result
+
     def _simulation(self) -> tuple[Callable[[Mapping[str, Array]], list[Array]], dict[int, list[str]]]:
-        """The network in float with the numbers of marks as inputs."""
+        """The network in float with the numbers of marks, and what is added to layers, as inputs."""
         names: dict[int, list[str]] = {}
         extra: list[Var] = []
 
@@ -163,14 +186,23 @@ class _Network:
             extra.extend(parts)
             return Call(made.op, (made.args[0], *parts), made.attrs, made.span)
 
-        body = self._rewritten(opened, lambda _: True)
+        def shifted(number: int, layer: Expr) -> Expr:
+            extra.append(Var(f"shift{number}", Constant(self.shifts[number]).checked_type))
+            return add(layer, extra[-1])
+
+        body = self._rewritten(opened, lambda _: True, shifted)
         module = IRModule({"main": Function((*self.main.params, *extra), body.body)})
         with PassContext(opt_level=3):
             executor = build(module, target="llvm")["default"](cpu())
         return partial(_run, executor), names
 
-    def _rewritten(self, mark: Callable[[Call, Call], Expr], is_chosen: Callable[[int], bool]) -> Function:
-        """The main function with marks replaced, and dropped from layers that are not chosen."""
+    def _rewritten(
+        self,
+        mark: Callable[[Call, Call], Expr],
+        is_chosen: Callable[[int], bool],
+        shifted: Callable[[int, Expr], Expr],
+    ) -> Function:
+        """The main function with marks replaced, or dropped from layers that are not chosen; others are shifted."""
         ids, numbers = {id(m) for m in self.marks}, {id(c): n for n, c in enumerate(self.layers)}
         new: dict[int, Expr] = {}
         for expr in post_order(self.main):
@@ -181,6 +213,9 @@ class _Network:
                 rebuilt = map_children(expr, lambda child: new.get(id(child), child))
             if id(expr) in ids and isinstance(rebuilt, Call) and isinstance(expr, Call):
                 rebuilt = mark(expr, rebuilt)
+            number = numbers.get(id(expr), -1)
+            if number in self.shifts and is_chosen(number):
+                rebuilt = shifted(number, rebuilt)
             new[id(expr)] = rebuilt
         main = new[id(self.main)]
         assert isinstance(main, Function), "a walk keeps a function one"
@@ -193,6 +228,8 @@ class _Network:
         for mark in self.marks:
             numbers = self.numbers[id(mark)] if id(mark) in read else _switched_off(self.numbers[id(mark)])
             values |= dict(zip(self.names[id(mark)], numbers, strict=True))
+        for number, shift in self.shifts.items():
+            values[f"shift{number}"] = np.zeros_like(shift) if number in floats else shift
         return [self.run({**of_inputs(self.main, row), **values}) for row in self.rows]
 
     def error(self, floats: frozenset[int]) -> float:
@@ -226,7 +263,10 @@ class _Network:
             numbers = tuple(Constant(np.asarray(n, np.float32)) for n in self.numbers[id(mark)])
             return in_bytes(Call(made.op, (made.args[0], *numbers), made.attrs, made.span))
 
-        return IRModule({"main": self._rewritten(stored, lambda n: n not in floats)})
+        def shifted(number: int, layer: Expr) -> Expr:
+            return add(layer, Constant(self.shifts[number]))
+
+        return IRModule({"main": self._rewritten(stored, lambda n: n not in floats, shifted)})
 
 
 def relative_error(got: Sequence[Sequence[Array]], wanted: Sequence[Sequence[Array]]) -> float:
@@ -259,6 +299,13 @@ def _of_range(low: float, high: float) -> Numbers:
     scale = np.float32((high - low) / _STEPS if high > low else 1.0)
     zero = np.float32(np.clip(np.rint(-low / scale), 0, _STEPS))
     return np.asarray(scale), np.asarray(-zero), np.asarray(np.float32(_STEPS) - zero)
+
+
+def _rounded(values: Array, numbers: Numbers) -> Array:
+    """Values as bytes leave them."""
+    scale, least, largest = numbers
+    result: Array = np.clip(np.rint(values / scale), least, largest) * scale
+    return result
 
 
 def _switched_off(numbers: Numbers) -> Numbers:

@@ -257,6 +257,26 @@ def embedding(call: AtenCall, weight: Expr, index: Expr, *_: object) -> Expr:
     return op("take", weight, index, axis=0)
 
 
+@aten("embedding_renorm")
+def embedding_renorm(call: AtenCall, weight: Expr, index: Expr, most: float, power: float) -> Expr:
+    """The rows that the index names scaled down to a norm of `most` where theirs is larger."""
+    count, dtype = shape_of(weight)[0], dtype_of(weight)
+    sizes = op("abs", weight)
+    if math.isinf(power):
+        norms = op("max", sizes, axis=(1,), keepdims=True)
+    else:
+        total = op("sum", op("power", sizes, scalar(power, dtype)), axis=(1,), keepdims=True)
+        norms = op("power", total, scalar(1 / power, dtype))
+    places = reshape_to(cast(index, "int64"), (-1,))
+    ones = broadcast(scalar(1, dtype), shape_of(places))
+    is_named = op("scatter_elements", broadcast(scalar(0, dtype), (count,)), places, ones, axis=0)
+    is_long = op(
+        "logical_and", op("greater", norms, scalar(most, dtype)), cast(reshape_to(is_named, (count, 1)), "bool")
+    )
+    scaled = op("divide", scalar(most, dtype), op("add", norms, scalar(1e-7, dtype)))  # as PyTorch has it
+    return op("multiply", weight, op("where", is_long, scaled, scalar(1, dtype)))
+
+
 @aten("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(call: AtenCall, weight: Expr, index: Expr, offsets: Expr, *rest: Value) -> list[Expr]:
     """The sum, mean or maximum of the rows that each bag names; bags of one known size are an axis."""
