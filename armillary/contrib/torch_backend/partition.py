@@ -52,8 +52,8 @@ class WithRule(OperatorSupportBase):  # type: ignore[misc]  # torch declares no 
 
 
 def _is_ours(name: str, node: Node) -> bool:
-    dtypes = [str(v.dtype) for v in _tensors(node.meta.get("val"))]
-    return aten_rule(name) is not None and not any("complex" in d for d in dtypes)
+    around = [v for n in (node, *node.all_input_nodes) for v in _tensors(n.meta.get("val"))]
+    return aten_rule(name, any(v.is_complex() for v in around)) is not None
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

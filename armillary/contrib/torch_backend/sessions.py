@@ -27,15 +27,15 @@ from armillary.contrib.torch_backend.stored_graphs import Interface, Result, gra
 from armillary.driver.build import build as _build
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ArmillaryError, UnsupportedError
+from armillary.frontend.pytorch.complex_values import complex_of, is_complex, real_type
 from armillary.frontend.pytorch.exported import module_of, parameter
 from armillary.frontend.pytorch.fx_graph import FxWalk
 from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
-from armillary.frontend.pytorch.tensors import array_of, dtype_name
+from armillary.frontend.pytorch.tensors import array_of
 from armillary.frontend.values import Value, is_tensor, type_of
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Expr, Var
 from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_precision
-from armillary.relay.types import tensor_type
 from armillary.runtime.device import cpu
 from armillary.runtime.direct_runs import DirectRuns
 from armillary.runtime.threads import config_threadpool
@@ -76,6 +76,8 @@ class Session:
 def _result(row: Result, outputs: Sequence[Tensor], values: Sequence[Value], sizes: Mapping[str, int]) -> Value:
     if row.kind == "output":
         return outputs[row.place]
+    if row.kind == "complex":
+        return torch.view_as_complex(outputs[row.place])
     if row.kind == "size":
         return evaluate(row.value, sizes)
     return values[row.place] if row.kind == "argument" else row.value
@@ -86,9 +88,11 @@ def _place_of(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
 
 
 def in_order(tensor: Tensor) -> Tensor:
-    """The tensor itself where its elements lie in order, else a copy whose elements do."""
+    """The tensor itself where its elements lie in order, else a copy; a complex one as its parts on a last axis."""
     if tensor.is_neg():
         tensor = tensor.resolve_neg()  # a view of an imaginary part
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
@@ -221,6 +225,7 @@ def _imported(
     }
     params: dict[str, tuple[Var, Array]] = {}
     values: list[Value] = []
+    inputs: list[Var] = []
     places: dict[int, int] = {}  # by id of a variable: the argument it stands for
     for place, value in enumerate(arguments):
         if not isinstance(value, torch.Tensor):
@@ -229,10 +234,12 @@ def _imported(
             continue
         name = f"p{place}"
         if place in weights:
-            values.append(parameter(walk, params, name, weights[place]))
+            variable = parameter(walk, params, name, weights[place])
         else:
-            values.append(Var(name, tensor_type(shapes_of[place], dtype_name(value.dtype))))
-        places[id(values[-1])] = place
+            variable = Var(name, real_type(shapes_of[place], value.dtype))
+            inputs.append(variable)
+        values.append(complex_of(variable, walk.folder) if value.is_complex() else variable)
+        places[id(variable)] = place
     found = walk.run(module, values)
     if walk.folder.data_sizes.binds:
         raise UnsupportedError("a size that the data say", hint="torch.export takes such graphs")
@@ -240,7 +247,6 @@ def _imported(
     results = tuple([_placed(v, walk, places, outputs) for v in found])
     if not outputs:
         return None, {}, Interface((), (), results)
-    inputs = [v for place, v in enumerate(values) if is_tensor(v) and place not in weights and isinstance(v, Var)]
     relay, bound = module_of(inputs, params, [(f"out{k}", e) for k, e in enumerate(outputs)])
     read = tuple((places[id(v)], type_of(v).ndim, str(type_of(v).dtype)) for v in inputs)
     shapes = tuple((type_of(e).known, str(type_of(e).dtype)) for e in outputs)
@@ -262,6 +268,9 @@ def _places_of(shapes: Mapping[int, Sequence[Known]]) -> tuple[tuple[str, int, i
 
 def _placed(value: Value, walk: FxWalk, places: dict[int, int], outputs: list[Expr]) -> Result:
     """Where a result of the graph comes from; what is computed joins the outputs."""
+    if is_complex(value):
+        outputs.append(value.joined())
+        return Result("complex", len(outputs) - 1)
     if not is_tensor(value):
         return Result("size" if isinstance(value, Extent) else "value", value=value)
     if id(value) in places:

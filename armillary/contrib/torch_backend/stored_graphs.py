@@ -52,7 +52,7 @@ _FORMAT = "graph 1"
 class Result:
     """Where a result comes from: an output of the executor, an argument, or a value that does not change."""
 
-    kind: str  # "output", "argument", "value", or "size": an extent
+    kind: str  # "output", "complex" (an output of parts), "argument", "value", or "size": an extent
     place: int = -1
     value: Value = None
 

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 from armillary.base.aliases import Array
 from armillary.base.node import Pairs, post_order
 from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.pytorch.complex_values import complex_of, is_complex, real_type
 from armillary.frontend.pytorch.fx_graph import FxWalk, refuse_missing, target_name
 from armillary.frontend.pytorch.sizes import OpenSizes, numeric_ranges
 from armillary.frontend.pytorch.table import aten_rule
-from armillary.frontend.pytorch.tensors import array_of, dtype_name
+from armillary.frontend.pytorch.tensors import array_of
 from armillary.frontend.values import Value, is_tensor, scalar
 from armillary.ir import IRModule
 from armillary.ops.shape.bound_sizes import with_sizes_bound
 from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
-from armillary.relay.types import TensorType, tensor_type
+from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,6 +83,7 @@ class _Import:
                 continue
             changed = kind in _CHANGED
             name = f"{spec.target}.new" if changed else str(getattr(spec.arg, "name", "") or f"output{place}")
+            value = value.joined() if is_complex(value) else value
             rows.append((name, value if is_tensor(value) else number(value)))
         changed_last = [row for row in rows if not row[0].endswith(".new")] + [r for r in rows if r[0].endswith(".new")]
         return module_of(self.inputs, self.params, changed_last, self.walk.folder.data_sizes.binds)
@@ -107,15 +109,19 @@ class _Import:
         if len(sizes) != len(meta.shape):
             raise ModelError(f"shape= gives {name!r} {len(sizes)} sizes, the program has {len(meta.shape)}")
         known = self.sizes.shape(name, meta.shape, sizes, _dim_names(meta, name))
-        result = Var(name, tensor_type(known, dtype_name(meta.dtype)), Span("<exported program>", name))
+        result = Var(name, real_type(known, meta.dtype), Span("<exported program>", name))
         self.inputs.append(result)
         self.walk.folder.outer.add(id(result))
-        return result
+        return complex_of(result, self.walk.folder) if meta.is_complex() else result
 
     def weight(self, spec: InputSpec, kind: str) -> Value:
+        held = self.program.constants if spec.target in self.program.constants else self.program.state_dict
+        value = self.array(spec, kind, array_of(held[spec.target]))
+        return complex_of(value, self.walk.folder) if held[spec.target].is_complex() else value
+
+    def array(self, spec: InputSpec, kind: str, array: Array) -> Expr:
+        """A weight as a constant or a variable."""
         target = spec.target
-        held = self.program.constants if target in self.program.constants else self.program.state_dict
-        array = array_of(held[target])
         is_index = array.dtype.kind in "iub" and array.size <= _SMALL
         if target in self.changed:
             return parameter(self.walk, self.params, target, array)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from armillary.budgets import EXPANDED_NODES
 from armillary.errors import ArmillaryError, ModelError, Span, UnsupportedError
 from armillary.frontend.folding.fold import Folder
+from armillary.frontend.pytorch.complex_values import PARTS, Complex, is_complex
 from armillary.frontend.pytorch.control import HIGHER_ORDER
 from armillary.frontend.pytorch.sizes import OpenSizes, has_open
 from armillary.frontend.pytorch.table import AtenCall, aten_rule
@@ -80,6 +81,8 @@ class FxWalk:
         """A value with spans and types, constants folded."""
         if isinstance(value, list | tuple):
             return [self.settled(v, node) for v in value]
+        if is_complex(value):
+            return Complex(self.settled(value.real, node), self.settled(value.imag, node))
         return self.folder.settle(value, self.span(node)) if is_tensor(value) else value
 
     def attribute(self, module: GraphModule, node: Node) -> Value:
@@ -89,7 +92,8 @@ class FxWalk:
             result = getattr(result, part)
         if hasattr(result, "graph"):
             return result
-        return self.settled(self.folder.give(constant_of(result)), node)
+        constant = self.folder.give(constant_of(result))
+        return self.settled(Complex.split(constant) if result.is_complex() else constant, node)
 
     def called(self, node: Node, values: Mapping[str, Value]) -> Value:
         """The result of a call: an expression, a number, or a list of them."""
@@ -130,10 +134,14 @@ class FxWalk:
         special = HIGHER_ORDER.get(name)
         if special is not None:
             return self.settled(special(self, node, arguments), node)
-        rule = aten_rule(name)
+        dtypes = _dtypes(node)
+        is_of_complex = any(map(is_complex, _flat([*arguments, *named.values()]))) or any(d in PARTS for d in dtypes)
+        rule = aten_rule(name, is_of_complex)
+        if rule is None and is_of_complex:
+            raise UnsupportedError(f"{name} has no rule for complex tensors")
         if rule is None or not hasattr(target, "_schema"):
             raise UnsupportedError(f"{name} has no rule", hint="operators with a rule are listed in docs/operators.md")
-        call = AtenCall(name, self.span(node), self.folder, _dtypes(node))
+        call = AtenCall(name, self.span(node), self.folder, dtypes)
         result = rule(call, *bound(target._schema, arguments, named))
         return self.checked(unpacked(self.settled(result, node)), node)
 
@@ -154,6 +162,7 @@ class FxWalk:
         meta = node.meta.get("val")
         pairs = zip(value, meta, strict=False) if isinstance(value, list) and isinstance(meta, list | tuple) else []
         for got, wanted in pairs if isinstance(value, list) else [(value, meta)]:
+            got = got.real if is_complex(got) else got
             if is_tensor(got) and hasattr(wanted, "dtype"):
                 _check_type(type_of(got), wanted, node)
                 self.sizes.name_by(type_of(got).shape, wanted.shape)
@@ -161,7 +170,8 @@ class FxWalk:
 
 
 def _check_type(got: TensorType, wanted: Tensor, node: Node) -> None:
-    dtype = dtype_name(wanted.dtype)
+    dtype = _spelled(wanted.dtype)
+    dtype = PARTS.get(dtype, dtype)
     sizes = [d if isinstance(d, int) else None for d in wanted.shape]
     agrees = len(sizes) == got.ndim and all(w is None or w == d for w, d in zip(sizes, got.shape, strict=True))
     if str(got.dtype) != dtype or not agrees:
@@ -189,7 +199,8 @@ def missing_operators(module: GraphModule) -> Counter[str]:
             missing += missing_operators(getattr(module, node.target))
         if node.op == "call_function" and hasattr(node.target, "_schema"):
             name = target_name(node.target)
-            if not name.split(".")[1].startswith(_NOTHING) and name not in HIGHER_ORDER and aten_rule(name) is None:
+            is_known = name.split(".")[1].startswith(_NOTHING) or name in HIGHER_ORDER
+            if not is_known and aten_rule(name) is None and aten_rule(name, True) is None:
                 missing[name] += 1
     return missing
 
@@ -233,7 +244,7 @@ def plain(value: Value) -> Value:
     """A Python value without types of torch: dtypes by name, no devices, layouts and memory formats."""
     kind = type(value).__module__.split(".")[0], type(value).__name__
     if kind == ("torch", "dtype"):
-        return dtype_name(value)
+        return _spelled(value)
     if kind[0] == "torch" and kind[1] in ("device", "layout", "memory_format"):
         return None
     return [plain(v) for v in value] if isinstance(value, list | tuple) else value
@@ -272,7 +283,13 @@ def _flat(value: Value) -> list[Value]:
 def _dtypes(node: Node) -> list[str | None]:
     meta = node.meta.get("val")
     found = meta if isinstance(meta, list | tuple) else [meta]
-    return [dtype_name(v.dtype) if hasattr(v, "dtype") else None for v in found]
+    return [_spelled(v.dtype) if hasattr(v, "dtype") else None for v in found]
+
+
+def _spelled(dtype: object) -> str:
+    """The name of a dtype, which may be complex."""
+    name = str(dtype).removeprefix("torch.")
+    return name if name in PARTS else dtype_name(dtype)
 
 
 def _summary(node: Node) -> str:

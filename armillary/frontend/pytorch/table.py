@@ -1,8 +1,9 @@
 """ATen operators as rules see them, and the table of the rules.
 
 In: `@aten("relu")` or, for one overload, `@aten("mean.dim")` in a file of rules/. Out: the rule of an operator
-(`aten_rule`). Invariant: keys are `namespace.name` or `namespace.name.overload`; the latter win. A rule gets the call,
-then the operator's arguments in the order of its schema.
+(`aten_rule`); those on complex tensors stand under the namespace "complex". Invariant: keys are `namespace.name` or
+`namespace.name.overload`; the latter win. A rule gets the call, then the operator's arguments in the order of its
+schema.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def aten(*names: str, namespace: str = "aten") -> Callable[[AtenRule], AtenRule]
     return ATEN_RULES.register(*(f"{namespace}.{name}" for name in names))
 
 
-def aten_rule(name: str) -> AtenRule | None:
-    """The rule of `namespace.name.overload`, or None."""
+def aten_rule(name: str, is_of_complex: bool = False) -> AtenRule | None:
+    """The rule of `namespace.name.overload`, on complex tensors if so, or None."""
+    name = name.replace("aten.", "complex.", 1) if is_of_complex else name
     base = ".".join(name.split(".")[:2])
     return ATEN_RULES.get(name) or ATEN_RULES.get(base)

@@ -27,14 +27,16 @@ def dtype_name(dtype: object) -> str:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """The elements of a tensor; shared where it lies in order on the CPU."""
+    """The elements of a tensor, shared where it lies in order on the CPU; parts of complex ones on a last axis of 2."""
     dense = tensor.detach()
     if dense.device.type == "meta":
         raise UnsupportedError("a weight without values (of the device meta)", hint="load the weights before export")
     if dense.is_sparse or str(dense.layout) != "torch.strided":
         raise UnsupportedError(f"a tensor of the layout {dense.layout}", hint="tensor.to_dense() before export")
-    name = dtype_name(dense.dtype)
-    dense = dense.cpu().resolve_conj().resolve_neg().contiguous()
+    dense = dense.cpu().resolve_conj().resolve_neg()
+    if dense.is_complex():
+        dense = sys.modules["torch"].view_as_real(dense)
+    name, dense = dtype_name(dense.dtype), dense.contiguous()
     if name == "bfloat16":
         bits: Array = dense.view(sys.modules["torch"].int16).numpy()  # numpy has no bfloat16 of its own
         return bits.view(ml_dtypes.bfloat16)

@@ -49,14 +49,13 @@ OPERATORS = (
     *("sign", "sin", "sinh", "slice", "slice_scatter", "softmax", "split_with_sizes", "sqrt", "squeeze", "sub", "sum"),
     *("tan", "tanh", "trunc", "unsqueeze", "var", "view", "where"),
     *("_embedding_bag", "_local_scalar_dense", "_native_batch_norm_legit", "_pdist_forward", "histc", "index_put"),
-    *("nonzero", "rsqrt", "sort", "topk", "upsample_bilinear2d", "upsample_nearest2d"),
+    *("_fft_c2r", "_fft_r2c", "nonzero", "rsqrt", "sort", "topk", "upsample_bilinear2d", "upsample_nearest2d"),
 )
 WITHOUT = {
     "its derivative is for training": (
         *("_adaptive_avg_pool2d_backward", "avg_pool2d_backward", "convolution_backward", "embedding_dense_backward"),
         *("max_pool2d_with_indices_backward", "native_group_norm_backward", "native_layer_norm_backward"),
     ),
-    "complex tensors are not supported": ("_fft_c2r", "_fft_r2c"),
     "it changes its argument's size; torch.export writes no such call": ("resize_",),
     "it changes statistics; its functional form has a rule": ("_native_batch_norm_legit",),
     "strides mean nothing here": ("sym_is_contiguous", "sym_storage_offset", "sym_stride"),
