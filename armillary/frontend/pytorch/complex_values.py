@@ -15,7 +15,7 @@ from armillary.errors import Span
 from armillary.frontend.folding.fold import Folder
 from armillary.frontend.pytorch.tensors import dtype_name
 from armillary.frontend.values import Value, broadcast, cast, op, scalar, shape_of
-from armillary.relay.expr import Expr, Tuple
+from armillary.relay.expr import Constant, Expr, Tuple, Var
 from armillary.relay.types import TensorType, tensor_type
 
 
@@ -50,7 +50,7 @@ def real_type(shape: Sequence[Known], dtype: object) -> TensorType:
     return tensor_type((*shape, 2), PARTS[name]) if name in PARTS else tensor_type(tuple(shape), dtype_name(dtype))
 
 
-def complex_of(x: Expr, folder: Folder) -> Complex:
+def complex_of(x: Var | Constant, folder: Folder) -> Complex:
     """The complex tensor that an input or weight is."""
     value = Complex.split(x)
     return Complex(*(folder.settle(part, x.span or Span("<complex>")) for part in (value.real, value.imag)))

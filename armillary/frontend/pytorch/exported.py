@@ -119,7 +119,7 @@ class _Import:
         value = self.array(spec, kind, array_of(held[spec.target]))
         return complex_of(value, self.walk.folder) if held[spec.target].is_complex() else value
 
-    def array(self, spec: InputSpec, kind: str, array: Array) -> Expr:
+    def array(self, spec: InputSpec, kind: str, array: Array) -> Var | Constant:
         """A weight as a constant or a variable."""
         target = spec.target
         is_index = array.dtype.kind in "iub" and array.size <= _SMALL

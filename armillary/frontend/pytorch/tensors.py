@@ -22,7 +22,10 @@ def dtype_name(dtype: object) -> str:
     """`float32` for torch.float32; refuses what no tensor here can be."""
     name = str(dtype).removeprefix("torch.")
     if name.startswith(("complex", "quint", "qint", "float8", "bits")):
-        raise UnsupportedError(f"a tensor of the dtype {name}", hint="complex and quantised tensors are not supported")
+        raise UnsupportedError(
+            f"a tensor of the dtype {name}",
+            hint="torch.export and torch.compile take complex tensors; quantised ones, PT2E alone",
+        )
     return name
 
 

@@ -120,7 +120,7 @@ def divided(call: AtenCall, a: Value, b: Value) -> Complex:
 
 
 @aten("reciprocal", namespace="complex")
-def reciprocal(call: AtenCall, x: Complex) -> Complex:
+def reciprocal(call: AtenCall, x: Complex) -> Value:
     return divided(call, 1.0, x)
 
 
