@@ -48,7 +48,7 @@ def bind_types(function: Function, types: Sequence[Type]) -> Function:
 def with_types(function: Function, types: Sequence[Type]) -> Function:
     """The function with parameters of these types; its result's type is found anew."""
     variables = [
-        param if ty == param.checked_type else Var(param.name_hint, ty, param.span)
+        param if ty == param.type_annotation else Var(param.name_hint, ty, param.span)
         for param, ty in zip(function.params, types, strict=True)
     ]
     changed = {id(old): new for old, new in zip(function.params, variables, strict=True) if new is not old}
