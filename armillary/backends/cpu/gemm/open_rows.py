@@ -7,17 +7,32 @@ weights' blocks, the columns of a tile and the sum are those of the fixed form, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from armillary import te
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
-from armillary.backends.cpu.gemm.space import PRODUCT, block_of
+from armillary.backends.cpu.gemm.space import PRODUCT, block_of, many_rows_choice
 from armillary.backends.cpu.loops import accumulator_of, compute_in_tile, followers, fuse_all
 from armillary.backends.cpu.space import chosen, tile_of
-from armillary.backends.registry import Fused, implement
+from armillary.backends.registry import Fused, Version, Versions, implement
+from armillary.backends.workload import Workload
+from armillary.relay.expr import Call, shape_of
+from armillary.relay.infer import infer_type
 from armillary.target.cpu import cpu_model
 
 
-@implement("open_rows", family="cpu")
+def by_rows(call: Call, workload: Workload) -> Versions | None:
+    """A tile for one row, and one for more, where rows are a size that is typically one: weights come once for all."""
+    choice, shape = many_rows_choice(workload.typical, cpu_model(workload.target)), shape_of(call)
+    if not choice or shape is None:
+        return None
+    many = Call(call.op, call.args, replace(call.attrs, choice=str(choice)), call.span)
+    infer_type(many)
+    return Versions(shape[0], 2, (Version(call, ((shape[0], 1),)),), many)
+
+
+@implement("open_rows", family="cpu", versions=by_rows)
 def open_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Rows x vectors register tile; the loop over tiles of rows is cut where the last one is not full."""
     cpu = cpu_model(fused.workload.target)

@@ -25,6 +25,7 @@ from armillary.backends.cpu.space import (
     Algorithm,
     Config,
     Weighed,
+    agreeing,
     best_tile_config,
     tile_config,
     tile_of,
@@ -33,7 +34,7 @@ from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
 from armillary.ops._dot_operands import BYTES, LONG, terms_per_operand
 from armillary.relay.types import TensorType
-from armillary.target.choice import Choice, Cost
+from armillary.target.choice import Choice, Cost, Source, stored_choice
 from armillary.target.cpu import CpuModel
 
 if TYPE_CHECKING:
@@ -224,12 +225,30 @@ def row_axis(workload: Workload) -> int:
     return longest - len(leading) - 1
 
 
+def with_many_rows(workload: Workload) -> Workload:
+    """The workload with as many rows as a tile has, where they are a size that is typically one; else itself."""
+    data = workload.tensor(0)
+    if workload.op.name != "nn.contrib_dense_pack" or data.ndim != 2 or 0 not in workload.named or data.shape[0] != 1:
+        return workload
+    return replace(workload, types=(TensorType((MAX_ROWS, *data.shape[1:]), data.dtype), *workload.types[1:]))
+
+
 def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
-    return [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
+    nests = (nest_of(workload, cpu), nest_of(with_many_rows(workload), cpu))
+    return [tile_config(tile) for tile in dict.fromkeys(tile for nest in nests for tile in tiles(nest, cpu))]
 
 
 def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
-    return best_tile_config(nest_of(workload, cpu), cpu, stated)
+    is_usual = not stated or agreeing([tile_config(t) for t in tiles(nest_of(workload, cpu), cpu)], stated)
+    return best_tile_config(nest_of(workload if is_usual else with_many_rows(workload), cpu), cpu, stated)
+
+
+def many_rows_choice(workload: Workload, cpu: CpuModel) -> Choice:
+    """The choice for more rows than one, where they are a size that is typically one; else empty."""
+    many, stored = with_many_rows(workload), stored_choice(workload)
+    if many is workload or stored.source is Source.OVERRIDE:
+        return Choice()
+    return Choice(PRODUCT.name, best_tile_config(nest_of(many, cpu), cpu, ()))
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:

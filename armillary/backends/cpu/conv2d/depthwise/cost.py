@@ -42,6 +42,7 @@ class DepthwiseNest:
     wide: int = 1
     is_narrow: bool = False  # blocks fill at most half a vector
     moved: float = 0.0  # cycles to read the data and to write the results, which show in full
+    max_rows: int = 1 << 30
 
     @property
     def held_columns(self) -> int:
@@ -65,7 +66,7 @@ def depthwise_tiles(nest: DepthwiseNest, cpu: CpuModel) -> list[Tile]:
     result = []
     for vectors in (v for v in VECTORS if nest.chunks % v == 0):
         room = (cpu.vector_registers - 1) // (vectors * nest.wide) - 1  # one for each block's weight, one to load into
-        most = min(nest.width, room // (1 + nest.held_columns))
+        most = min(nest.width, nest.max_rows, room // (1 + nest.held_columns))
         result += [Tile(rows, vectors) for rows in range(1, most + 1)]
     return result or [Tile(1, 1)]
 

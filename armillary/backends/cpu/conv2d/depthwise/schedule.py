@@ -21,7 +21,7 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
 )
 from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE, depthwise_nest
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside, schedule_in_tiles
-from armillary.backends.cpu.conv2d.direct.space import has_wide_border, is_banded
+from armillary.backends.cpu.conv2d.direct.space import IMAGE, has_wide_border, is_banded
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.cost.vectors import LONG_SUM
 from armillary.backends.cpu.loops import accumulators, fuse_all, in_bands, static_extent
@@ -103,11 +103,14 @@ def tile_depthwise(
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
-    is_spelled = tiles <= MAX_TILES and has_wide_border(workload, tile.rows)
+    is_open = bool(
+        workload.named & IMAGE
+    )  # a loop inside a tile then, so that its versions by what is left test nothing
+    is_spelled = not is_open and tiles <= MAX_TILES and has_wide_border(workload, tile.rows)
     if is_spelled:
         stage.unroll(width_outer)
     schedule[accumulator].compute_at(stage, width_outer)
-    spells_lines = _products(nest, tile, tiles, is_spelled=is_spelled) <= MAX_SPELLED
+    spells_lines = not is_open and _products(nest, tile, tiles, is_spelled=is_spelled) <= MAX_SPELLED
     for inner in accumulators(schedule, accumulator, _longest(workload)):
         _schedule_sum(inner, spells_lines=spells_lines, by_column=goes_by_column(nest, cpu))
     return width_outer

@@ -13,7 +13,8 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
     depthwise_tiles,
     ranked_depthwise,
 )
-from armillary.backends.cpu.cost.model import bandwidth_of
+from armillary.backends.cpu.conv2d.direct.space import IMAGE
+from armillary.backends.cpu.cost.model import MAX_OPEN_ROWS, bandwidth_of
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, tile_config, tile_of
 from armillary.backends.workload import Workload
@@ -46,6 +47,7 @@ def depthwise_nest(workload: Workload, cpu: CpuModel) -> DepthwiseNest:
         wide=max(1, block // lanes),
         is_narrow=2 * block <= lanes,
         moved=moved / bandwidth_of(moved, cpu),
+        max_rows=MAX_OPEN_ROWS if workload.named & IMAGE else width,
     )
 
 
