@@ -317,3 +317,79 @@ def test_sources_in_a_folder_are_read(tmp_path: Path) -> None:
     assert "dilate/UNDEFINED does not build" in done.stderr and "changed" in done.stderr
     elsewhere = subprocess.run([program, "kernel"], cwd=tmp_path, capture_output=True, text=True)
     assert "./cl_kernels has no kernel dilate_" in elsewhere.stderr
+
+
+COUNTING = """
+#include "armillary_compute.hpp"
+using namespace arm_compute;
+int main()
+{
+    CLScheduler::get().default_init();
+    CLImage image, shorts;
+    image.allocator()->init(TensorInfo(37, 29, Format::U8));
+    shorts.allocator()->init(TensorInfo(37, 29, Format::S16));
+    for(auto *t : {&image, &shorts}) t->info()->extend_padding(PaddingSize{1, 2, 3, 4});
+    Distribution1D bins(16, 10, 200);
+    float mean = 0, deviation = 0;
+    int32_t low = 0, high = 0;
+    uint32_t lows = 0, highs = 0;
+    Coordinates2DArray places(100);
+    CLPyramid pyramid;
+    pyramid.init(3, SCALE_PYRAMID_HALF, 37, 29);
+    CLHistogram histogram;
+    CLMeanStdDev moments;
+    CLMinMaxLocation extremes;
+    CLGaussianPyramidHalf halves;
+    histogram.configure(&image, &bins);
+    moments.configure(&image, &mean, &deviation);
+    extremes.configure(&shorts, &low, &high, &places, nullptr, &lows, &highs);
+    halves.configure(&image, &pyramid, BorderMode::REPLICATE);
+    pyramid.allocate();
+    for(auto *t : {&image, &shorts})
+    {
+        t->allocator()->allocate(), t->map();
+        for(int y = 0; y < 29; y++) std::cin.read(reinterpret_cast<char *>(t->ptr_to_element(Coordinates(0, y))), 37 * long(t->info()->element_size()));
+        t->unmap();
+    }
+    for(int twice = 0; twice < 2; twice++) histogram.run(), moments.run(), extremes.run(), halves.run();
+    for(size_t n = 0; n < bins.num_bins(); n++) std::cout << bins.buffer()[n] << ' ';
+    std::cout << '\\n' << mean << ' ' << deviation << ' ' << low << ' ' << high << ' ' << lows << ' ' << highs << '\\n';
+    for(size_t n = 0; n < places.num_values(); n++) std::cout << places.at(n).x << ' ' << places.at(n).y << ' ';
+    std::cout << '\\n';
+    for(size_t level = 0; level < 3; level++)
+    {
+        auto *t = pyramid.get_pyramid_level(level);
+        t->map();
+        for(size_t y = 0; y < t->info()->dimension(1); y++)
+            for(size_t x = 0; x < t->info()->dimension(0); x++) std::cout << int(*t->ptr_to_element(Coordinates(int(x), int(y)))) << ' ';
+        t->unmap();
+    }
+}
+"""  # noqa: E501  # lines of C++
+
+
+def test_counts_and_pyramids_on_a_device_are_those_of_the_host(tmp_path: Path) -> None:
+    names = ["NEHistogram", "NEMeanStdDev", "NEMinMaxLocation", "NEGaussianPyramidHalf"]
+    program = _program(
+        tmp_path, compute.build(names, out=tmp_path / "out", options=BuildOptions(opencl=True)), COUNTING
+    )
+    rng = np.random.default_rng(4)
+    pixels, shorts = rng.integers(0, 256, (29, 37), np.uint8), rng.integers(-50, 50, (29, 37)).astype(np.int16)
+    lines = _printed(program, given=pixels.tobytes() + shorts.tobytes()).splitlines()
+    counts, numbers, places, levels = ([float(v) for v in line.split()] for line in lines)
+    inside = pixels[(pixels >= 10) & (pixels < 210)].astype(int)
+    assert counts == np.bincount((inside - 10) * 16 // 200, minlength=16).tolist()
+    ends = [int(shorts.min()), int(shorts.max())]
+    np.testing.assert_allclose(numbers[:2], [pixels.mean(), pixels.std()], rtol=1e-5)
+    assert numbers[2:] == [*ends, *((shorts == end).sum() for end in ends)]
+    y, x = np.nonzero(shorts == ends[0])
+    assert places == np.stack([x, y], 1).ravel().tolist()
+    source, pyramid, halves = Image(), compute.Pyramid(), compute.NEGaussianPyramidHalf()
+    source.allocator().init(TensorInfo(37, 29, Format.U8))
+    pyramid.init(3, 0.5, 37, 29, Format.U8)
+    halves.configure(source, pyramid, BorderMode.REPLICATE)
+    pyramid.allocate()
+    source.allocator().allocate()
+    source.write(pixels)
+    halves.run()
+    assert levels == np.concatenate([pyramid.get_pyramid_level(n).array().ravel() for n in range(3)]).tolist()

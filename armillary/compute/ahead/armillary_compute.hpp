@@ -167,6 +167,7 @@ public:
   virtual ~IDevice() = default;
   virtual void launch(const std::string &kernel, const std::vector<const Tensor *> &tensors,
                       const std::map<std::string, int64_t> &values) = 0;
+  virtual Tensor *new_tensor() const = 0;
 };
 
 // Vectors of the last row read so far behind a tensor of another size than the output: 15 pixels of four values.
@@ -358,7 +359,7 @@ namespace detail {
 class Function : public IFunction {
 protected:
   virtual IDevice *device() const { return nullptr; }
-  virtual Tensor *new_tensor() const { return new Tensor; }
+  Tensor *new_tensor() const { return device() != nullptr ? device()->new_tensor() : new Tensor; }
 };
 } // namespace detail
 

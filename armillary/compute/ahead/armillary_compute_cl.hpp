@@ -215,6 +215,7 @@ public:
     return cl::Event(event);
   }
   void launch(const std::string &key, const std::vector<const Tensor *> &tensors, const detail::Values &values) override;
+  Tensor *new_tensor() const override;
 
 private:
   CLScheduler() = default;
@@ -275,6 +276,11 @@ private:
 };
 using ICLTensor = CLTensor;
 class CLImage : public CLTensor {};
+inline Tensor *CLScheduler::new_tensor() const { return new CLTensor; }
+class CLPyramid : public Pyramid {
+protected:
+  Tensor *new_level() const override { return new CLTensor; }
+};
 class CLMultiImage : public MultiImage {
 protected:
   Tensor *new_plane() const override { return new CLImage; }
@@ -331,7 +337,6 @@ public:
 
 protected:
   IDevice *device() const override { return &CLScheduler::get(); }
-  Tensor *new_tensor() const override { return new CLTensor; }
 };
 // A kernel of the processor's on the device: enqueued over a window; the queue's finish() waits for it.
 template <class F> class KernelOnDevice : public F {
@@ -383,6 +388,7 @@ ARMILLARY_COMPUTE_CL4(DirectConvolutionLayer, WinogradConvolutionLayer, FullyCon
 ARMILLARY_COMPUTE_CL4(ReshapeLayer, PoolingLayer, ActivationLayer, SoftmaxLayer)
 ARMILLARY_COMPUTE_CL4(FFTConvolutionLayer, ColorConvert, ChannelExtract, ChannelCombine)
 ARMILLARY_COMPUTE_CL4(DepthwiseConvolutionLayer, BatchNormalizationLayer, NormalizationLayer, DepthConcatenateLayer)
+ARMILLARY_COMPUTE_CL4(Histogram, MeanStdDev, MinMaxLocation, GaussianPyramidHalf)
 using CLWinogradLayer = CLWinogradConvolutionLayer;
 
 namespace graph { namespace detail {

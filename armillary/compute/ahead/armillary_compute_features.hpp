@@ -6,7 +6,7 @@
 
 namespace armillary { namespace compute { namespace detail {
 
-constexpr int BANDS = 4;
+constexpr int BANDS = 4, DEVICE_BANDS = 64;
 
 // A tensor's memory as one row: words of `size` bytes, or the image itself where that is 0.
 struct Plane {
@@ -54,18 +54,28 @@ private:
 };
 
 // A function that counts over the valid pixels: `Value` partial results for each band.
-template <class Value> class Counting : public IFunction {
+template <class Value> class Counting : public Function {
+public:
+  // The device that counts, for parts of another function.
+  void count_on(IDevice *device) { device_ = device; }
+
 protected:
+  IDevice *device() const override { return device_; }
   void set(const std::string &name, const Tensor *input, size_t columns, DataType type) {
     if (input->info()->data_type() != type) throw std::invalid_argument(name + ": the image is of another type");
     input_ = input, sides_ = sides_of(input->info()->valid_region()), columns_ = columns;
-    kernel_.reset(new LoopsKernel(name, {{input, 0}}, sides_));
-    partial_.resize(BANDS * columns);
+    name_ = name, kernel_.reset(new LoopsKernel(name, {{input, 0}}, sides_));
+    partial_.resize((device() != nullptr ? DEVICE_BANDS : BANDS) * columns);
     kernel_->set_partial(partial_.data(), int64_t(columns));
+    if (device() == nullptr) return;
+    on_device_.reset(device()->new_tensor());
+    on_device_->allocator()->init(TensorInfo(TensorShape(partial_.size() * sizeof(Value)), 1, DataType::U8));
+    on_device_->allocator()->allocate();
   }
   const std::vector<Value> &counted(Value start = 0) {
     if (!kernel_) throw std::runtime_error("the function is not configured: call configure first");
     std::fill(partial_.begin(), partial_.end(), start);
+    if (device() != nullptr) return counted_on_device();
     Scheduler::get().schedule(kernel_.get(), Window::DimY);
     return partial_;
   }
@@ -75,7 +85,7 @@ protected:
     for (size_t n = 0; n < all.size(); n++) sums[n % values] += all[n];
     return sums;
   }
-  // Calls a function with each valid pixel and its place.
+  // Calls a function with each valid pixel and its place; tensors of a device are in the host's sight meanwhile.
   template <class T, class Pixel> void pixels(Pixel &&pixel) const {
     for (int y = sides_.top; y < sides_.bottom; y++)
       for (int x = sides_.left; x < sides_.right; x++)
@@ -85,6 +95,22 @@ protected:
   Sides sides_{};
 
 private:
+  // A work-item for each band; its row of results goes there and comes back.
+  const std::vector<Value> &counted_on_device() {
+    Values v;
+    add_plane(v, "plane", *input_->info());
+    v["rows0"] = v["plane_rows"], v["columns0"] = v["plane_columns"];
+    v["top0"] = v["top_plane"] + sides_.top, v["left0"] = v["left_plane"] + sides_.left;
+    v["rows"] = sides_.bottom - sides_.top, v["columns"] = sides_.right - sides_.left;
+    const size_t size = partial_.size() * sizeof(Value);
+    on_device_->map(), std::memcpy(on_device_->buffer(), partial_.data(), size), on_device_->unmap();
+    device()->launch(name_, {input_, on_device_.get()}, v);
+    on_device_->map(), std::memcpy(partial_.data(), on_device_->buffer(), size), on_device_->unmap();
+    return partial_;
+  }
+  IDevice *device_ = nullptr;
+  std::string name_;
+  std::unique_ptr<Tensor> on_device_;
   std::unique_ptr<LoopsKernel> kernel_;
   std::vector<Value> partial_;
   size_t columns_ = 0;
@@ -229,19 +255,20 @@ using Coordinates2DArray = Array<Coordinates2D>;
 using ICoordinates2DArray = Coordinates2DArray;
 
 // The least and the greatest value of U8, S16 (int32_t) or F32 (float), how often they are there, and where.
-class NEMinMaxLocation : public IFunction {
+class NEMinMaxLocation : public detail::Function {
 public:
   void configure(const IImage *input, void *min, void *max, ICoordinates2DArray *min_loc = nullptr,
                  ICoordinates2DArray *max_loc = nullptr, uint32_t *min_count = nullptr, uint32_t *max_count = nullptr) {
-    type_ = input->info()->data_type();
+    type_ = input->info()->data_type(), input_ = const_cast<IImage *>(input);
+    bytes_.count_on(device()), shorts_.count_on(device()), reals_.count_on(device());
     bytes_.configure(type_ == DataType::U8 ? input : nullptr), shorts_.configure(type_ == DataType::S16 ? input : nullptr);
     reals_.configure(type_ == DataType::F32 ? input : nullptr);
     ends_[0] = {min, min_loc, min_count}, ends_[1] = {max, max_loc, max_count};
   }
   void run() override {
-    if (type_ == DataType::U8) return bytes_.search<int32_t>(ends_);
-    if (type_ == DataType::S16) return shorts_.search<int32_t>(ends_);
-    reals_.search<float>(ends_);
+    if (type_ == DataType::U8) return bytes_.search<int32_t>(input_, ends_);
+    if (type_ == DataType::S16) return shorts_.search<int32_t>(input_, ends_);
+    reals_.search<float>(input_, ends_);
   }
 
 private:
@@ -256,9 +283,12 @@ private:
       if (input != nullptr) this->set("extremes_" + detail::name_of(input->info()->data_type()), input, 2, input->info()->data_type());
     }
     void run() override {}
-    template <class Out> void search(End *ends) {
-      const T *first = reinterpret_cast<const T *>(this->input_->ptr_to_element(Coordinates(this->sides_.left, this->sides_.top)));
-      const auto extremes = this->counted(*first);
+    template <class Out> void search(IImage *input, End *ends) {
+      input->map();
+      const T first = *reinterpret_cast<const T *>(input->ptr_to_element(Coordinates(this->sides_.left, this->sides_.top)));
+      input->unmap();
+      const auto extremes = this->counted(first);
+      input->map();
       for (size_t side = 0; side < 2; side++) {
         T end = extremes[side];
         for (size_t n = side; n < extremes.size(); n += 2) end = side == 0 ? std::min(end, extremes[n]) : std::max(end, extremes[n]);
@@ -273,9 +303,11 @@ private:
         });
         if (ends[side].count != nullptr) *ends[side].count = count;
       }
+      input->unmap();
     }
   };
   DataType type_ = DataType::U8;
+  IImage *input_ = nullptr;
   Search<uint8_t> bytes_;
   Search<int16_t> shorts_;
   Search<float> reals_;
@@ -462,6 +494,7 @@ constexpr float SCALE_PYRAMID_HALF = 0.5f, SCALE_PYRAMID_ORB = 8.408964152537146
 // Images in smaller and smaller sizes, the largest first.
 class Pyramid {
 public:
+  virtual ~Pyramid() = default;
   void init(size_t num_levels, float scale, size_t width, size_t height, Format format = Format::U8) {
     levels_.clear(), scale_ = scale;
     const float factors[] = {1, scale, scale * scale, scale * scale * scale};
@@ -472,7 +505,7 @@ public:
         if (n != 0 && (!is_orb || n % 4 == 0)) sides[side] = size_t(std::ceil(double(sides[side]) * (is_orb ? 0.5 : double(scale))));
         wide[side] = is_orb ? size_t(std::ceil(float(sides[side]) * factors[n % 4])) : sides[side];
       }
-      levels_.emplace_back(new Tensor);
+      levels_.emplace_back(new_level());
       levels_.back()->allocator()->init(TensorInfo(TensorShape(wide[0], wide[1]), format));
     }
   }
@@ -482,6 +515,9 @@ public:
   void allocate() {
     for (auto &level : levels_) level->allocator()->allocate();
   }
+
+protected:
+  virtual Tensor *new_level() const { return new Tensor; }
 
 private:
   std::vector<std::unique_ptr<Tensor>> levels_;

@@ -15,11 +15,13 @@ from pathlib import Path
 from armillary.artifact import FunctionRow
 from armillary.base.files import make_folder, write_atomic
 from armillary.compute.cl.kernels import DEFAULT_PATH, Program, thread_axis
+from armillary.compute.cl.loops import BANDS, LoopsProgram
 from armillary.compute.cl.tuner import DEFAULT_LWS
 from armillary.compute.core.compiled import Formula
 from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import BorderMode
 from armillary.compute.functions.stages.stage import Body, Stage
+from armillary.compute.functions.vision import statistics
 from armillary.driver.te_build import build
 from armillary.errors import InternalError
 from armillary.tir import build as T
@@ -27,6 +29,9 @@ from armillary.tir import reinterpret
 from armillary.tir.stmt import IfThenElse, PrimFunc
 
 _ITEMS = 16  # of a group, along a stage's window
+# Loops whose bands have a row of so many results each.
+_COUNTED = {each.name: 2 for each in (statistics.SUMS, *statistics.EXTREMES.values())}
+_COUNTED[statistics.COUNTS.name] = statistics.COUNTERS
 Kernel = tuple[
     str, str, PrimFunc, tuple[str, ...]
 ]  # how programs find it, its file, its loops, which numbers are reals
@@ -44,8 +49,11 @@ def stage_program(stage: Stage) -> PrimFunc:
 
 
 def _kernels(kernel: Formula | Stage | Loops) -> Iterator[Kernel]:
-    """A stage's kernel; a formula's for each border, for any window, of tensors of one plane; none for loops."""
+    """A stage's kernel, one of loops that count; a formula's for each border, any window, tensors of one plane."""
     if isinstance(kernel, Loops):
+        if kernel.name in _COUNTED:
+            program = LoopsProgram(kernel, (BANDS, _COUNTED[kernel.name]))
+            yield kernel.name, program.name(), program.function(), ()
         return
     if isinstance(kernel, Stage):
         yield kernel.name, kernel.name, stage_program(kernel), kernel.reals

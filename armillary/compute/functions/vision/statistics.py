@@ -40,6 +40,7 @@ from armillary.tir.ir_builder import IRBuilder
 U8, S16, U32, F32 = DataType.U8, DataType.S16, DataType.U32, DataType.F32
 _ZERO = T.const(0)
 _COPIES = 4  # counters for each value: neighbours of the same value do not wait for one another
+COUNTERS = 256 * _COPIES
 
 
 def _count(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
@@ -184,7 +185,7 @@ class NEHistogramKernel(IKernel):
 
     def memory_needed_per_thread(self) -> int:
         """Bytes that a thread counts in."""
-        return 256 * _COPIES * np.dtype(COUNTS.partial).itemsize
+        return COUNTERS * np.dtype(COUNTS.partial).itemsize
 
     def configure(self, input: Tensor, output: Distribution1D, local_hist: Array, window_lut: Array) -> None:
         """Set the image, where the counts go, and the memory that threads use."""
@@ -221,7 +222,7 @@ class NEHistogram(Counting):
 
     def configure(self, input: Tensor, output: Distribution1D) -> None:
         """Set the image and where the counts go."""
-        self._set(COUNTS, input, 256 * _COPIES)
+        self._set(COUNTS, input, COUNTERS)
         self._output = output
 
     def run(self) -> None:
@@ -247,7 +248,7 @@ class NEEqualizeHistogram(Counting):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
-        self._set(COUNTS, input, 256 * _COPIES)
+        self._set(COUNTS, input, COUNTERS)
         self._table, self._lookup = self._lookup_of_bytes()
         self._lookup.configure(input, self._table, output)
 
