@@ -21,9 +21,10 @@ from armillary.generate.chat import ChatTemplate, TemplateText, file_template, f
 from armillary.generate.decoder import Decoder
 from armillary.generate.gguf import File as GgufFile
 from armillary.generate.gguf_tokens import file_tokenizer
+from armillary.generate.guesses import Guess, drafted, looked_up
 from armillary.generate.hugging_face import family_decoder, folder_decoder
 from armillary.generate.onnx_model import onnx_decoder
-from armillary.generate.sampling import Sampling, penalised, select_token
+from armillary.generate.sampling import Sampling, checked_token, penalised, select_token
 from armillary.generate.slots import Slots
 from armillary.generate.text_pieces import TextPieces
 from armillary.generate.tokens import Tokenizer, load_tokenizer
@@ -41,7 +42,8 @@ class Generator:
     hold. `cache`: "float32", "float16", or "int8" with a scale for each row, of a folder or a GGUF file. `chunk`:
     tokens of a prompt that go in at once. `slots`: sequences that `generate_many` computes side by side, each with
     caches of its own. `bits`: 4 or 8 packs the weights of a folder so. `draft`: how many tokens `generate` guesses
-    and checks in one call (from what follows the same tokens earlier in the text), 0 for none. `config`: of the
+    and checks in one call, 0 for none: what `drafter` says, a Generator of a small model with the same tokens, or
+    without one, what follows the same tokens earlier in the text. `config`: of the
     PassContext that compiles; "low_bit.activation_bits" in it (16, 24 or 8) says how exact rows are that meet packed
     weights.
     """
@@ -56,6 +58,7 @@ class Generator:
         slots: int = 1,
         bits: int = 0,
         draft: int = 0,
+        drafter: Generator | None = None,
         target: str = "llvm",
         config: dict[str, object] | None = None,
     ) -> None:
@@ -64,8 +67,11 @@ class Generator:
         if cache not in CACHES:
             raise ConfigError(f"caches of {cache!r}", hint=f"there are {', '.join(CACHES)}")
         decoder, self.tokenizer, self._template = _read(model, capacity, bits, cache)
-        self.draft = draft
+        self.draft, self.drafter = draft, drafter
         self.slots = Slots(decoder, slots, [chunk], target, _ROUNDING | (config or {}), draft + 1 if draft else 0)
+        if drafter is not None and drafter.slots.words != self.slots.words:
+            message = f"a drafter of {drafter.slots.words} tokens for a model of {self.slots.words}"
+            raise ConfigError(message, hint="both need the same tokenizer")
 
     # ---- tokens and logits
 
@@ -111,20 +117,25 @@ class Generator:
         random, tokens = np.random.default_rng(seed), self._tokens_of(prompt)
         ends = {*stop, *self._ends()}
         self.rewind(min(self.slots.common(0, tokens), max(0, len(tokens) - 1)))
-        logits, given = self.slots.feed(0, tokens[len(self.tokens) :]), list[int]()
+        logits, guesses = self.slots.feed(0, tokens[len(self.tokens) :]), list[Guess]()
         for number in range(max_tokens):
-            token = select_token(penalised(logits[0], sampling, self.tokens), sampling, random)
+            guess, weights = guesses[0] if guesses else (None, None)
+            wanted = penalised(logits[0], sampling, self.tokens)
+            if guess is None or weights is None:
+                token = select_token(wanted, sampling, random)
+            else:
+                token = checked_token(wanted, sampling, random, guess, weights)
             if token in ends:
                 return
             yield token
             if number + 1 == max_tokens:
                 return
-            if given and given[0] == token:  # it was guessed
-                given, logits = given[1:], logits[1:]
+            if token == guess:
+                guesses, logits = guesses[1:], logits[1:]
                 self.tokens.append(token)
             else:
-                given = self._guess(token)
-                logits = self._checked([token, *given])
+                guesses = self._guesses(token, sampling, random)
+                logits = self._checked([token, *(guess for guess, _ in guesses)])
 
     def _checked(self, tokens: list[int]) -> Array:
         """Logits behind a token and behind guesses that follow it; the caches have them all, `tokens` the first one."""
@@ -133,14 +144,14 @@ class Generator:
         self.rewind(start + 1)
         return logits
 
-    def _guess(self, token: int) -> list[int]:
-        """What followed the last two tokens where they stood before."""
-        room = min(self.draft, self.capacity - len(self.tokens) - 1)
-        if room < 1 or not self.tokens:
+    def _guesses(self, token: int, sampling: Sampling, random: np.random.Generator) -> list[Guess]:
+        """What may follow a token that the caches do not hold yet."""
+        count, tokens = min(self.draft, self.capacity - len(self.tokens) - 1), [*self.tokens, token]
+        if count < 1:
             return []
-        held, last = self.tokens, (self.tokens[-1], token)
-        place = next((k for k in range(len(held) - 2, -1, -1) if (held[k], held[k + 1]) == last), -1)
-        return held[place + 2 : place + 2 + room] if place >= 0 else []
+        if self.drafter is None:
+            return looked_up(tokens, count)
+        return drafted(self.drafter.slots, tokens, count, sampling, random)
 
     def generate_many(
         self,

@@ -77,3 +77,28 @@ def select_token(logits: Array, sampling: Sampling, random: np.random.Generator)
     order, weights = probabilities(logits, sampling)
     place = int(np.searchsorted(np.cumsum(weights), random.random(), side="right"))
     return int(order[min(place, len(order) - 1)])
+
+
+def distribution(logits: Array, sampling: Sampling) -> Array:
+    """The probability of every token, in float64; without a temperature the greatest logit's is 1."""
+    result = np.zeros(len(logits), np.float64)
+    if sampling.temperature == 0:
+        result[np.argmax(logits)] = 1
+    else:
+        order, weights = probabilities(logits, sampling)
+        result[order] = weights
+    return result
+
+
+def checked_token(logits: Array, sampling: Sampling, random: np.random.Generator, guess: int, drafted: Array) -> int:
+    """The next token, where `guess` was drawn from the probabilities `drafted`: as likely as without the guess.
+
+    Leviathan, Kalman and Matias, Fast inference from transformers via speculative decoding (2023): a guess stays with
+    the probability wanted / drafted, and what replaces it is drawn from what is wanted beyond `drafted`.
+    """
+    wanted = distribution(logits, sampling)
+    if random.random() * drafted[guess] < wanted[guess]:
+        return guess
+    beyond = np.maximum(wanted - drafted, 0)
+    sums = np.cumsum(beyond if beyond.any() else wanted)  # none: both are the same, but for rounding
+    return int(np.searchsorted(sums, random.random() * sums[-1], side="right"))

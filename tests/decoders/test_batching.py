@@ -9,10 +9,10 @@ import onnx_decoders
 import pytest
 from reference import Shape, logits, weights_of, write_folder
 
-from armillary.errors import ExecutionError
+from armillary.errors import ConfigError, ExecutionError
 from armillary.generate import Generator, Sampling
 from armillary.generate.batching import LENGTH, Batcher, Request
-from armillary.generate.sampling import penalised
+from armillary.generate.sampling import checked_token, distribution, penalised
 from armillary.generate.text_pieces import TextPieces
 from armillary.generate.tokens import Tokenizer
 
@@ -127,6 +127,37 @@ def test_guesses_that_are_checked_change_no_token(folder: Path, single: Generato
         assert list(single.generate(prompt + want, 4)) == alone(plain, prompt + want, 4)
     finally:
         single.slots.append = step  # type: ignore[method-assign]
+
+
+def test_a_small_model_guesses_and_changes_no_token(folder: Path, tmp_path: Path) -> None:
+    small = Shape(layers=1, hidden=32, heads=2, groups=1, size=16, inner=64)
+    write_folder(tmp_path, "llama", small, weights_of("llama", small))
+    plain, prompt = Generator(folder, capacity=48, chunk=8), TOKENS[:6]
+    want = alone(plain, prompt, 30)
+    for drafter in (Generator(tmp_path, capacity=40, chunk=8), plain):
+        generator = Generator(folder, capacity=48, chunk=8, draft=3, drafter=drafter)
+        assert list(generator.generate(prompt, 30)) == want
+    checked = generator._checked
+    rows: list[int] = []
+    generator._checked = lambda tokens: (rows.append(len(tokens)), checked(tokens))[1]  # type: ignore[method-assign]
+    generator.rewind()
+    drawn = list(generator.generate(prompt, 21, temperature=0.8, seed=3))
+    assert rows == [4] * 5 and len(drawn) == 21, "what the same model draws is never replaced"
+    words = Shape(words=SHAPE.words + 3)
+    write_folder(tmp_path, "llama", words, weights_of("llama", words))
+    with pytest.raises(ConfigError, match="both need the same tokenizer"):
+        Generator(folder, draft=2, drafter=Generator(tmp_path, capacity=8, chunk=2))
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_drawn_guesses_change_no_probability(top_p: float) -> None:
+    random, count = np.random.default_rng(6), 40_000
+    logits, others = (random.standard_normal(6).astype(np.float32) for _ in range(2))
+    sampling = Sampling(temperature=0.7, top_p=top_p)
+    wanted, weights = distribution(logits, sampling), distribution(others, Sampling(temperature=1.3))
+    guesses = random.choice(6, count, p=weights)
+    drawn = np.bincount([checked_token(logits, sampling, random, int(g), weights) for g in guesses], minlength=6)
+    assert (np.abs(drawn / count - wanted) <= 5 * np.sqrt(wanted / count)).all()
 
 
 def test_likely_tokens_have_logarithms_of_their_probabilities(several: Generator) -> None:

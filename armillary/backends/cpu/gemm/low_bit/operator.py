@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 NAME = "cpu.low_bit_dense"
 # Bytes of weights that are asked for ahead, into the second cache: the processor's own prefetches end at pages. A step
 # of 4 layers in Q4_K takes 8.0 ms with 2 KB, 7.3 with 4, 6.8 with 8, 5.9 with 16, 6.1 with 32 (a busy Zen 4).
-AHEAD, _LINE, _SECOND_CACHE = 16384, 64, 2
+_AHEAD, _LINE, _SECOND_CACHE = 16384, 64, 2
 _INPUTS = ("digits", "factors", "sums", "weight", "scales", "zeros", "minima", "tops")
 
 
@@ -166,7 +166,7 @@ class _Kernel:
         self.blocks, self.words = inner // attrs.block, attrs.block * attrs.bits // WORD
         self.numbers = Parameters(ins[4:], shapes[4:])
         self.by_group = [ins[4], *([ins[6]] if self.numbers.has_minima else [])]
-        self.ahead = AHEAD // (self.lanes * BYTES)  # words
+        self.ahead = _AHEAD // (self.lanes * BYTES)  # words
 
     def _vector(self, body: object) -> Stmt:
         return loop("n", self.lanes, body, S.LoopKind.VECTORIZED)  # type: ignore[arg-type]
