@@ -11,6 +11,7 @@ from opencl_device import needs_opencl
 
 import armillary
 from armillary import relay
+from armillary.base.dtype import DType
 from armillary.contrib import graph_executor
 from armillary.ir import IRModule
 from armillary.relay.expr import Call
@@ -95,3 +96,19 @@ def test_bytes_are_read_as_words_by_whichever_shares(
     rounding = 1e-4 if dtype == "float32" else 1e-3  # half keeps 11 bits of a result
     wanted = value.astype(np.float64) @ real.T
     np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=rounding, atol=rounding)
+
+
+@needs_opencl
+@pytest.mark.parametrize("target", ["opencl", "opencl -device=adreno"])
+@pytest.mark.parametrize(("rows", "dtype"), [(1, "float16"), (4, "bfloat16"), (40, "bfloat16")])
+def test_weights_of_16_bits_stay_so(rows: int, dtype: str, target: str) -> None:
+    weight = RNG.standard_normal((UNITS, TERMS)).astype(DType(dtype).numpy)
+    x, value = relay.var("x", shape=(rows, TERMS)), RNG.standard_normal((rows, TERMS)).astype(np.float32)
+    dense = Call(get_op("nn.narrow_dense"), (x, relay.const(weight)), None)
+    library = relay.build(IRModule.from_expr(relay.Function([x], dense)), target)
+    (source,) = library.get_lib().descriptor.device_code.values()
+    assert "__local" in source, "a written kernel, not plain loops"
+    assert sum(np.asarray(v).nbytes for v in library.get_params().values()) == weight.nbytes
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(x=value)
+    np.testing.assert_allclose(graph.get_output(0).numpy(), value @ weight.astype(np.float32).T, rtol=1e-4, atol=1e-4)

@@ -87,6 +87,7 @@ CANDIDATES = (
     Candidate("nn.contrib_depthwise_conv2d_NCHWc", "depthwise_texels", refuses_pixels, TEXELS),
     Candidate("opencl.dense_pixels", "dense_pixels", refuses_pixels),
     Candidate("nn.low_bit_dense", "low_bit_product", sizes="any"),
+    Candidate("nn.narrow_dense", "low_bit_product", sizes="any"),
     Candidate("nn.dense", "product", refuses_product, PRODUCT, sizes="any"),
     Candidate("nn.dense", "generic_loops", algorithm=PLAIN, sizes="any"),
     Candidate("nn.batch_matmul", "product", refuses_product, PRODUCT, sizes="any"),

@@ -46,7 +46,7 @@ def product(schedule: te.Schedule, fused: Fused) -> te.Schedule | S.PrimFunc | N
 
         is_packed = fused.workload.op.name in PACKED
         if typical(work.sizes[1]) < (MOST_ROWS + 1 if is_packed else MIN_ROWS):
-            has_images = has_textures(fused.workload.target) and not is_packed
+            has_images = has_textures(fused.workload.target) and fused.workload.op.name not in IN_BUFFERS
             loops = None if has_images else few_rows(elements, anchor, work, emit)
         elif not is_packed:
             loops = ProductKernel(elements, anchor, work, tile_of(fused.workload, work)).loops(emit)
@@ -94,3 +94,4 @@ def tile_of(workload: Workload, work: Contraction) -> Tile:
 
 
 PACKED = ("nn.low_bit_dense",)  # products whose weights become numbers where they are read
+IN_BUFFERS = (*PACKED, "nn.narrow_dense")  # products whose weights are never images
