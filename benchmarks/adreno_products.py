@@ -41,7 +41,7 @@ def _four_bits(terms: int, units: int) -> Product:
             np.ones((units, terms // 32), dtype),
             np.full((1, 1), 8, "uint8"),
         )
-        return Function([x], _call("nn.low_bit_dense", [x, *(relay.const(v) for v in held)], bits=4, group=32))
+        return Function([x], call_of("nn.low_bit_dense", [x, *(relay.const(v) for v in held)], bits=4, group=32))
 
     return Product(make)
 
@@ -65,12 +65,12 @@ def _attention(words: int, heads: int, features: int, shared: int = 1, masked: b
         shapes = (*sizes, (1, 1, words, words)) if masked else sizes
         values = [relay.var(f"v{n}", shape=shape, dtype=dtype) for n, shape in enumerate(shapes)]
         name = "nn.masked_attention" if masked else "nn.attention"
-        return Function(values, _call(name, values, scale=features**-0.5, shared=shared))
+        return Function(values, call_of(name, values, scale=features**-0.5, shared=shared))
 
     return Product(make, features // 16)
 
 
-def _call(name: str, values: Sequence[Expr], **attrs: float) -> Expr:
+def call_of(name: str, values: Sequence[Expr], **attrs: float) -> Expr:
     op = get_op(name)
     return Call(op, tuple(values), op.make_attrs(named=dict(attrs)))
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch_networks import Patches, inverted, residual, small_inverted
+from torch_networks import Patches, inverted, residual
 
 import armillary
 from armillary import relay
@@ -29,7 +29,6 @@ CLASSES, SIDE, BATCH, INPUTS = 10, 32, 50, 1000
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "residual": lambda: residual(CLASSES, 16, 3),
     "inverted": lambda: inverted(CLASSES, 16, 1),
-    "small": lambda: small_inverted(CLASSES),
     "mobilenet_v2": lambda: _of_torchvision("mobilenet_v2"),
     "efficientnet_b0": lambda: _of_torchvision("efficientnet_b0"),
     "patches": lambda: Patches(96, 3, SIDE, CLASSES, 4),

@@ -1,10 +1,9 @@
 """`torch.compile` by our backend, by Inductor, and eager PyTorch, over the same networks in the same run.
 
 In: names of networks (none: all that can be built here); `--threads 1,2`, `--batch`, `--seconds`. Out: a line for each
-network and number of threads: milliseconds a call (the least of interleaved rounds; of one thread, of processor time,
-from which others on the machine take nothing), our part of Inductor's and of eager's, seconds of the first call
-(compiling, of empty caches, after a function of two operators has warmed up both compilers), the largest difference
-from eager; then medians and counts; rows go to `--log`, which is read first.
+network and number of threads: milliseconds a call (the least of interleaved rounds), our part of Inductor's and of
+eager's, seconds of the first call (compiling, of empty caches, after a function of two operators has warmed up both
+compilers), the largest difference from eager; then medians and counts; rows go to `--log`, which is read first.
 Invariant: each network has a process and cache folders of its own; the weights are seeded, nothing is downloaded.
 Networks of torch alone need nothing else; others need torchvision, timm and transformers.
 
@@ -51,16 +50,16 @@ def leaves(result: Any) -> list[torch.Tensor]:
     return [v for v in torch.utils._pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
 
 
-def least(calls: dict[str, Call], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Seconds of a call of each by a clock: the least of interleaved rounds."""
+def least(calls: dict[str, Call], seconds: float) -> dict[str, float]:
+    """Seconds of a call of each: the least of interleaved rounds."""
     found = dict.fromkeys(calls, float("inf"))
     for _ in range(ROUNDS):
         for name, call in calls.items():
-            end = clock() + seconds / ROUNDS
-            while clock() < end:
-                start = clock()
+            end = time.perf_counter() + seconds / ROUNDS
+            while time.perf_counter() < end:
+                start = time.perf_counter()
                 call()
-                found[name] = min(found[name], clock() - start)
+                found[name] = min(found[name], time.perf_counter() - start)
     return found
 
 
@@ -86,7 +85,7 @@ def measured(name: str, batch: int, threads: int, seconds: float) -> dict[str, A
         if backend == "armillary":
             worst = difference(leaves(result), wanted)
     calls: dict[str, Call] = {n: (lambda f=f: f(*inputs)) for n, f in (*compiled.items(), ("eager", model))}
-    times = least(calls, seconds, time.process_time if threads == 1 else time.perf_counter)
+    times = least(calls, seconds)
     return {"times": times, "first": first, "difference": worst, "reports": reports}
 
 

@@ -80,15 +80,6 @@ def inverted(classes: int = 1000, width: int = 16, stem: int = 2) -> nn.Module:
     return nn.Sequential(*layers, Normed(inner, 640, 1, last=nn.ReLU6), *_head(640, classes))
 
 
-def small_inverted(classes: int) -> nn.Module:
-    """Four blocks of MobileNet v2, which a slow machine trains in a minute."""
-    blocks = [
-        Inverted(inner, outer, stride) for inner, outer, stride in ((8, 16, 2), (16, 16, 1), (16, 24, 2), (24, 24, 1))
-    ]
-    ends = Normed(3, 8, 3, 2, last=nn.ReLU6), Normed(24, 96, 1, last=nn.ReLU6)
-    return nn.Sequential(ends[0], *blocks, ends[1], *_head(96, classes))
-
-
 class ConvNext(nn.Module):
     """ConvNeXt's block."""
 

@@ -175,4 +175,4 @@ def test_the_command_chooses_the_type_of_sums(model: Path, tmp_path: Path, sums:
     assert main([*command, "--mixed-precision-acc-type", sums, "--dump-code", "cl"]) == 0
     text = (tmp_path / "net.tar.cl").read_text()
     kinds = set(re.findall(r"^ +(half_t|float)\d* sums\[", text, re.MULTILINE))
-    assert "__global half* restrict p0" in text and kinds == {"half_t" if sums == "float16" else "float"}
+    assert kinds == {"half_t" if sums == "float16" else "float"}

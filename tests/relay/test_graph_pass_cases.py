@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
 from case_runner import Case, case_ids, check_case, load_cases
 
 import armillary.relay.transform as transform
+from armillary.backends.cpu.graph._bf16_products import notes_of
 from armillary.base.node import structural_equal
 from armillary.relay.offload_tables import register_support
 from armillary.relay.parser import parse
 from armillary.relay.pattern import is_op, wildcard
+from armillary.target import Target
 from armillary.transform import PASSES, Pass, PassContext, find_pass
 
 CASES = load_cases(Path(__file__).parent / "cases", "relay")
@@ -49,7 +52,7 @@ OPTIONS = {
     "fuse-pool": {"target": AVX},
     "split-args": {"max_function_args": 3},
     "transpose-as-shuffle": {"target": AVX},
-    "widen-small-floats": {"target": AMX},
+    "widen-small-floats": {"notes": partial(notes_of, target=Target(AMX))},
     "winograd-conv2d": {"target": AVX},
 }
 MODULES = [name for name in transform.module_names() if not name.endswith((".pipeline", ".over_devices"))]

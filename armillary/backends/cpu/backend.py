@@ -7,8 +7,10 @@ loops: a build whose kernels are all in the cache needs none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from armillary.backends.base import Backend, GraphPasses
+from armillary.backends.cpu.graph._bf16_products import notes_of
 from armillary.backends.cpu.graph.alter_op_layout import alter_op_layout
 from armillary.backends.cpu.graph.apply_records import apply_records
 from armillary.backends.cpu.graph.choose_kernels import choose_kernels
@@ -21,7 +23,7 @@ from armillary.backends.cpu.graph.store_bfloat16 import store_bfloat16
 from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuffle
 from armillary.backends.cpu.graph.trim_weights import trim_weights
 from armillary.backends.cpu.graph.use_algorithms import use_algorithms
-from armillary.backends.cpu.graph.widen_small_floats import widen_small_floats
+from armillary.backends.small_floats.graph.widen_small_floats import widen_small_floats
 from armillary.base.lazy import deferred
 from armillary.codegen.llvm.target import machine_text
 from armillary.relay.transform.check_choices import check_choices
@@ -52,7 +54,7 @@ def _plain(target: Target) -> Sequence[Pass]:
 
 def _types(target: Target) -> Sequence[Pass]:
     # 16-bit floats are formats of memory; arithmetic is in float32.
-    return [widen_small_floats.bind(target=target)]
+    return [widen_small_floats.bind(notes=partial(notes_of, target=target))]
 
 
 def _axes(target: Target) -> Sequence[Pass]:

@@ -16,7 +16,9 @@ from armillary.backends.opencl.graph.block_channels import block_channels
 from armillary.backends.opencl.graph.combine_dense import combine_dense
 from armillary.backends.opencl.graph.fill_channels import fill_channels
 from armillary.backends.opencl.graph.fuse_moves import fuse_moves
+from armillary.backends.opencl.graph.store_half import storage_of, store_half
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
+from armillary.backends.small_floats.graph.widen_small_floats import widen_small_floats
 from armillary.base.lazy import deferred
 from armillary.codegen.opencl.program import shared_program
 from armillary.relay.transform.check_choices import check_choices
@@ -37,6 +39,11 @@ with deferred():
     from armillary.backends.opencl import algorithms as _algorithms
     from armillary.codegen.opencl.build import build_kernels
     from armillary.tir.transform.split_host_device import split_host_device
+
+
+def _types(target: Target) -> Sequence[Pass]:
+    # Arithmetic is in float32 where sums are, unless a target names a GPU: Adreno's compute in half, NVIDIA's do not.
+    return () if target.device_name else [widen_small_floats.bind(notes=storage_of, rounds=False)]
 
 
 def _axes(target: Target) -> Sequence[Pass]:
@@ -64,7 +71,8 @@ def _layouts(target: Target) -> Sequence[Pass]:
 
 def _kernels(target: Target) -> Sequence[Pass]:
     # What a kernel would only move is read where it lies.
-    return () if has_textures(target) else [infer_type.bind(), fuse_moves.bind()]
+    # What lies between kernels is as the network's own types say.
+    return () if has_textures(target) else [infer_type.bind(), fuse_moves.bind(), store_half.bind()]
 
 
 def _choices(target: Target) -> Sequence[Pass]:
@@ -79,7 +87,7 @@ BACKEND = Backend(
     emit=build_kernels,
     build=build_kernels,
     candidates=lambda op: _algorithms.candidates_of(op),
-    passes=GraphPasses(axes=_axes, layouts=_layouts, kernels=_kernels, choices=_choices),
+    passes=GraphPasses(types=_types, axes=_axes, layouts=_layouts, kernels=_kernels, choices=_choices),
     device="opencl",
     keeps_blocks=(LAST_CHANNELS,),
     sums_float16=True,

@@ -17,6 +17,7 @@ from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.codegen.c.literals import float_text
 from armillary.codegen.opencl import half
 from armillary.codegen.opencl.checks import REFUSE
+from armillary.codegen.opencl.vector import is_aligned
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
 from armillary.tir.stmt import Buffer
@@ -201,6 +202,9 @@ def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
 
 def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     source, to = e.args[0].dtype.element, e.dtype.element
+    load = e.args[0]
+    if isinstance(load, E.BufferLoad) and load.dtype.lanes * source.bits == to.bits == _BYTES and load.dtype.lanes > 1:
+        return f"as_{spelled(m.kind(to))}({_bytes(m, load)})"
     if source.bits != to.bits or "bfloat16" in (source, to) or to.bits < 8:
         raise refuse(m.dialect, f"reinterpret from {source} to {to}")
     value = f"({m.kind(source)})({m.value(e.args[0], lane)})"
@@ -209,6 +213,14 @@ def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
         value = f"{bits}({value})"
         return value if is_half(to) else f"({m.kind(to)}){value}"
     return f"as_{spelled(m.kind(to))}({value})"
+
+
+def _bytes(m: C.ExprEmitter, load: E.BufferLoad) -> str:
+    """The bytes of a word, loaded at once."""
+    (index,), lanes = load.indices, load.dtype.lanes
+    assert isinstance(index, E.Ramp), "neighbours in memory"
+    address = f"&{m.index_of(E.BufferLoad(load.buffer, (index.base,)), None)}"
+    return f"*(__global uchar4*)({address})" if is_aligned(load.buffer, index.base, lanes) else f"vload4(0, {address})"
 
 
 def _sync(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
@@ -251,6 +263,7 @@ CALLS: dict[str, C.Rule] = {
     "fma": _multiply_add,
     **{name: _float_test(name) for name in ("isnan", "isinf", "isfinite")},
 }
+_BYTES = 32  # bits of bytes that are loaded as one number
 _INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
 RULES: dict[type, C.Rule] = {
     **C.RULES,

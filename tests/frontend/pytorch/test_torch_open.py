@@ -136,7 +136,6 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "running": lambda x: x.cumsum(-1) + x.cumsum(1),
     "windows": lambda x: x.unfold(2, 3, 1),
     "flat": lambda x: x.flatten(1) * x.shape[2],
-    "in order": lambda x: x.as_strided((x.shape[0], 4 * x.shape[2], 1), (4 * x.shape[2], 1, 7)),
     "written": lambda x: torch.ops.aten.index_put(x, [None, torch.tensor([0, -2])], torch.ones(1)),
     "added": lambda x: x.index_put((torch.arange(x.shape[0]) * 0, torch.tensor(1)), x[:, 0], accumulate=True),
 }

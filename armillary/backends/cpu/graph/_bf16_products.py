@@ -16,17 +16,18 @@ from armillary.backends.cpu.conv2d.amx.cost import SIDE, TILE_DWORDS
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, direct_nest, ranked_plans
 from armillary.backends.cpu.cost.model import ranked_tiles, weight_bandwidth
 from armillary.backends.cpu.cost.products16 import multiplies_bfloat16
+from armillary.backends.small_floats.graph.widen_small_floats import NOTE
 from armillary.backends.winograd import MAX_TILE
 from armillary.ops._dot_operands import BFLOAT16, BFLOATS
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind
 from armillary.relay.transform._rules import is_from_constants, op_name, tensor
-from armillary.target.cpu import MIN_TILE_ROWS, CpuModel
+from armillary.target import Target
+from armillary.target.cpu import MIN_TILE_ROWS, CpuModel, cpu_model
 from armillary.transform import PassContext
 
 MIN_BLOCK = 8  # channels
 WASTE = 0.1  # of outputs, that are added for whole vectors (pad_channels.py)
-ATTRIBUTE = "bfloat16_products"
 CONVOLUTION, PRODUCTS = "nn.conv2d", ("nn.dense", "nn.batch_matmul")
 _BECOME_CONVOLUTIONS = frozenset({"nn.dense", "nn.conv1d", "nn.conv3d"})
 
@@ -45,9 +46,15 @@ def find_allowed(order: Iterable[Expr]) -> tuple[str, ...]:
     return tuple(sorted({CONVOLUTION, *PRODUCTS} - others)) if half - others else ()
 
 
+def notes_of(order: Iterable[Expr], *, target: Target) -> tuple[tuple[str, object], ...]:
+    """What widen-small-floats notes of a function with these nodes, where the target multiplies bfloat16."""
+    products = find_allowed(order) if cpu_model(target).multiplies_bfloat16 else ()
+    return ((NOTE, products),) if products else ()
+
+
 def allowed(function: Function) -> frozenset[str]:
     """The operators that may multiply bfloat16."""
-    return frozenset(dict(function.attrs).get(ATTRIBUTE, ()))
+    return frozenset(dict(function.attrs).get(NOTE, ()))
 
 
 def multiplies(expr: Expr, cpu: CpuModel) -> bool:

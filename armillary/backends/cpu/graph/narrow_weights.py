@@ -24,13 +24,13 @@ from collections.abc import Iterable, Mapping
 
 from armillary.backends.cpu.cost.products16 import reads_bfloat16
 from armillary.base.aliases import Array
-from armillary.base.aligned import Deferred, aligned, in_rows
+from armillary.base.aligned import Deferred
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.transform._rules import call, on_functions, op_name, tensor
-from armillary.relay.transform.simplify._narrow_values import NARROW, holds, narrow_type
+from armillary.relay.transform.simplify._narrow_values import NARROW, holds, narrow_type, narrowed
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order, scopes, users
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
@@ -69,15 +69,6 @@ class _Fit:
             return read(begin // row, -(-end // row)).reshape(-1)
 
         return Deferred((math.prod(held.shape),), held.dtype, lambda: compute().reshape(-1), rows, held.step * row)
-
-
-def narrowed(weight: Constant, dtype: DType) -> Constant:
-    """A constant in another type; one that waits in a file goes on waiting."""
-    held, narrow = weight.held, dtype.numpy
-    if not isinstance(held, Deferred) or held.rows is None:
-        return Constant(aligned(weight.data.astype(narrow)), weight.span)
-    read = held.rows
-    return Constant(in_rows(held.shape, narrow, lambda b, e: read(b, e).astype(narrow), held.step), weight.span)
 
 
 @define_pass("narrow-weights", opt_level=3)

@@ -15,13 +15,13 @@ from __future__ import annotations
 import dataclasses
 
 from armillary.backends.cpu.graph._bf16_products import allowed, multiplies, waits_for_weight
-from armillary.backends.cpu.graph.narrow_weights import narrowed
 from armillary.base.dtype import DType
 from armillary.ir import IRModule
 from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, on_functions, op_name, tensor
+from armillary.relay.transform.simplify._narrow_values import narrowed
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model

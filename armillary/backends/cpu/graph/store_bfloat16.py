@@ -20,15 +20,13 @@ import dataclasses
 from collections.abc import Sequence, Set
 
 from armillary.backends.cpu.graph._bf16_products import allowed
-from armillary.base.dtype import DType
+from armillary.backends.small_floats.graph._narrow_kernel import kernel_of, with_stored
 from armillary.ir import IRModule
 from armillary.ops._dot_operands import BFLOAT16
-from armillary.relay.expr import Call, Expr, Function, Var
-from armillary.relay.infer import infer_type
+from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, on_functions, op_name, tensor
-from armillary.relay.types import TensorType
-from armillary.relay.walk import map_children, not_primitive, post_order, users
+from armillary.relay.transform._rules import on_functions, op_name, tensor
+from armillary.relay.walk import not_primitive, post_order, users
 from armillary.transform import define_pass
 
 _DEPTHWISE = "nn.contrib_depthwise_conv2d_NCHWc"
@@ -51,28 +49,12 @@ def _change(function: Function) -> Expr | None:
             stored.add(id(expr))
     if not stored:
         return None
-    new: dict[int, Expr] = {}
-    for expr in order:
-        rebuilt = map_children(expr, lambda e: new.get(id(e), e))
-        kernel = _kernel(expr)
-        if kernel is not None and isinstance(expr, Call) and isinstance(rebuilt, Call):
-            places = [k for k, arg in enumerate(expr.args) if id(arg) in stored]
-            changed = _with_bfloat16(kernel, places, gives=id(expr) in stored)
-            rebuilt = rebuilt if changed is kernel else Call(changed, rebuilt.args, None, expr.span)
-        new[id(expr)] = rebuilt
-    return new[id(function)]
-
-
-def _kernel(expr: Expr) -> Function | None:
-    """The kernel that an expression calls."""
-    if isinstance(expr, Call) and isinstance(expr.op, Function) and not not_primitive(expr.op):
-        return expr.op
-    return None
+    return with_stored(order, stored, BFLOAT16, _takes_bfloat16)
 
 
 def _gives_image(expr: Expr, stored: Set[int]) -> bool:
     """Whether a kernel that reads bfloat16, or will, gives a float32 image in blocks."""
-    kernel, result = _kernel(expr), tensor(expr)
+    kernel, result = kernel_of(expr), tensor(expr)
     if kernel is None or not isinstance(expr, Call) or result is None:
         return False
     if result.dtype != "float32" or result.ndim != _IMAGE_AXES:
@@ -87,7 +69,7 @@ def _can_store(image: Expr, readers: Sequence[Expr], function: Function) -> bool
 
 
 def _widens(reader: Expr, image: Expr) -> bool:
-    kernel = _kernel(reader)
+    kernel = kernel_of(reader)
     if kernel is None or not isinstance(reader, Call):
         return False
     order = post_order(kernel.body)
@@ -106,45 +88,6 @@ def _takes_elements(use: Expr, parameter: Expr) -> bool:
     return use.op.kind <= Kind.REDUCE or "pool2d" in use.op.name
 
 
-def _with_bfloat16(kernel: Function, places: Sequence[int], *, gives: bool) -> Function:
-    """The kernel with parameters in bfloat16, and its result if it `gives` one."""
-    if not places and not gives:
-        return kernel
-    params, values = list(kernel.params), {}
-    for k in places:
-        ty = infer_type(kernel.params[k])
-        assert isinstance(ty, TensorType), "an image"
-        params[k] = Var(kernel.params[k].name_hint, TensorType(ty.shape, DType(BFLOAT16)))
-        values[id(kernel.params[k])] = params[k]
-    body = _widened(kernel.body, values)
-    if gives:
-        body = _rounded(body)
-    result = Function(tuple(params), body, None, kernel.attrs, kernel.span)
-    infer_type(result)
-    return result
-
-
-def _rounded(body: Expr) -> Expr:
-    """cast(x, dtype="float32")  ->  x   if x is bfloat16, else cast(body, dtype="bfloat16")"""
-    if op_name(body) == "cast" and isinstance(body, Call):
-        source = infer_type(body.args[0])
-        if isinstance(source, TensorType) and source.dtype == BFLOAT16:
-            return body.args[0]
-    return call("cast", body, dtype=BFLOAT16)
-
-
-def _widened(body: Expr, narrow: dict[int, Var]) -> Expr:
-    """A kernel's body in which the uses of some parameters read others in bfloat16."""
-    wide: dict[int, Expr] = {old: call("cast", new, dtype="float32") for old, new in narrow.items()}
-    memo: dict[int, Expr] = {}
-
-    def new(expr: Expr) -> Expr:
-        return memo.get(id(expr)) or wide.get(id(expr), expr)
-
-    for expr in post_order(body):
-        if op_name(expr) == _DEPTHWISE and isinstance(expr, Call) and id(expr.args[0]) in narrow:
-            attrs = dataclasses.replace(expr.attrs, out_dtype="float32")
-            memo[id(expr)] = Call(expr.op, (narrow[id(expr.args[0])], new(expr.args[1])), attrs, expr.span)
-        elif id(expr) not in narrow:
-            memo[id(expr)] = map_children(expr, new)
-    return memo.get(id(body)) or wide[id(body)]
+def _takes_bfloat16(expr: Call) -> object:
+    """Those of a depthwise convolution of images in bfloat16."""
+    return dataclasses.replace(expr.attrs, out_dtype="float32") if expr.op.name == _DEPTHWISE else None

@@ -2,8 +2,8 @@
 
 In: the elements of a fused function, its contraction. Out: loops over `blockIdx` and `threadIdx`. `lanes` work-items
 sum each column (each of a few columns, where there are many), for all rows, so that weights are read once; what they
-have is added in shared memory. Weights of few bits become numbers where they are read: their bytes are read four at
-once, those of several chunks and columns before any is used, and a chunk's sum is scaled, not its terms. Invariant: a
+have is added in shared memory. Weights of few bits become numbers where they are read: words of several chunks and
+columns are read a turn before they are used, and a chunk's sum is scaled, not its terms (packed.py). Invariant: a
 row of weights lies along the terms, whose number four divides; all work-items pass the same barriers, as what lies
 beside the last column is computed like the last, and not stored.
 """
@@ -30,7 +30,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
 
-UINT8 = DType("uint8")
+UINT32 = DType("uint32")
 ITEMS = 128  # of a group
 MOST_ROWS = 8  # of one kernel: more sums than registers hold
 CHUNK = 8  # terms that a work-item reads in a turn
@@ -70,25 +70,28 @@ def packed_shares_of(rows: int, columns: int, terms: int, sums: int = PACKED_SUM
     return Shares(PACKED_LANES, own)
 
 
-def few_rows(elements: Elements, anchor: te.Tensor, work: Contraction, emit: Emit) -> S.Stmt | None:
-    """The kernel; None where weights do not lie along the terms, or terms come not in chunks."""
+def few_rows(elements: Elements, anchor: te.Tensor, work: Contraction, emit: Emit, bits: int = 0) -> S.Stmt | None:
+    """The kernel; `bits`: of a weight that is a part of a byte or one, else 0.
+
+    None where weights do not lie along the terms, or terms come not in chunks.
+    """
     terms = work.sizes[3]
     if not divides(CHUNK, terms):
         return None
-    kernel = _Kernel(elements, anchor, work, emit)
+    kernel = _Kernel(elements, anchor, work, emit, bits)
     return kernel.loops() if kernel.is_along_terms() else None
 
 
 class _Kernel:
     """One kernel being written."""
 
-    def __init__(self, elements: Elements, anchor: te.Tensor, work: Contraction, emit: Emit) -> None:
+    def __init__(self, elements: Elements, anchor: te.Tensor, work: Contraction, emit: Emit, bits: int) -> None:
         self.elements, self.anchor, self.work, self.emit = elements, anchor, work, emit
         batches, rows, columns, terms = work.sizes
         self.rows = rows if isinstance(rows, int) and rows <= MOST_ROWS else 1
         self.shares = shares_of(typical(columns) * typical(batches), typical(terms))
         self.group, self.row, self.batch, self.item = (E.Var(n, E.INT32) for n in ("group", "row", "batch", "item"))
-        self.packed = packed_of(elements, self._right, CHUNK, columns, terms)
+        self.packed = packed_of(elements, self._right, bits, CHUNK, columns, terms) if bits else None
         if self.packed is not None:
             most = PACKED_SUMS_ADRENO if has_textures(elements.fused.workload.target) else PACKED_SUMS
             self.shares = packed_shares_of(self.rows, typical(columns) * typical(batches), typical(terms), most)
@@ -97,14 +100,16 @@ class _Kernel:
         self.apart = LANES  # terms from one load of four to the next of a work-item
         self.lane, self.part = T.floormod(self.item, lanes), T.floordiv(self.item, lanes)
         count, dtype = self.rows * own, anchor.dtype
-        self.sums = buffer_of("sums", count * LANES, dtype, "local")
+        self.wide = LANES if self.packed is None else 1  # numbers that a sum is in, until all work-items' are added
+        self.sums = buffer_of("sums", count * self.wide, dtype, "local")
         self.left = buffer_of("left_part", self.rows * CHUNK, work.left.dtype, "local")
         self.right = buffer_of("right_part", own * CHUNK, work.right.dtype, "local")
         self.chunks = self._chunks() if self.packed is not None else 1
-        words = own * self.chunks * (self.packed.words if self.packed is not None else 0) * LANES
-        self.words = buffer_of("words", max(1, words), UINT8, "local")
-        self.scales = buffer_of("scales", max(1, own * self.chunks), dtype, "local")
-        self.part_sums = buffer_of("part_sums", LANES, dtype, "local")
+        held = own * self.chunks
+        words = held * (self.packed.words if self.packed is not None else 1)
+        self.words = buffer_of("words", words, UINT32, "local")
+        self.scales, self.zeros = (buffer_of(name, held, dtype, "local") for name in ("scales", "zeros"))
+        self.part_sum = buffer_of("part_sum", 1, dtype, "local")
         # a buffer for each sum: within a condition nothing of one work-item is then another's
         self.shared = [buffer_of(f"partial_{n}", ITEMS, dtype, "shared") for n in range(count)]
 
@@ -120,12 +125,14 @@ class _Kernel:
     def loops(self) -> S.Stmt:
         """The whole kernel."""
         batches, rows, columns, _ = self.work.sizes
-        zero = E.Broadcast(T.const(0, self.sums.dtype), LANES)
-        count = self.rows * self.shares.own
-        clear = (S.BufferStore(self.sums, zero, (_four(n * LANES),)) for n in range(count))
+        zero, count = T.const(0, self.sums.dtype), self.rows * self.shares.own
+        if self.packed is None:
+            clear = [S.BufferStore(self.sums, E.Broadcast(zero, LANES), (_four(n * LANES),)) for n in range(count)]
+        else:
+            clear = [S.BufferStore(self.sums, zero, (T.const(n),)) for n in range(count)]
         summed = self._sum() if self.packed is None else self._sum_packed(self.packed)
         inside = S.seq(*clear, summed, *self._combine(), self._results())
-        held = () if self.packed is None else (self.words, self.scales, self.part_sums)
+        held = () if self.packed is None else (self.words, self.scales, self.zeros, self.part_sum)
         for buffer in (self.sums, self.left, self.right, *held, *self.shared):
             inside = S.Allocate(buffer, inside)
         grid = (
@@ -197,46 +204,82 @@ class _Kernel:
         return column if divides(self.across, columns) else T.minimum(column, to_expr(columns - 1))
 
     def _sum_packed(self, packed: Packed) -> S.Stmt:
-        """The same of weights of few bits: words and scales of some chunks of all columns first, then their sums."""
-        terms, own_columns, lanes = self.work.sizes[3], self.shares.own, self.shares.lanes
-        turn, each = E.Var("turn", E.INT32), self.chunks * self.shares.lanes
-        first: list[S.Stmt] = []
-        then: list[S.Stmt] = []
-        for number in range(self.chunks):
-            chunk = T.add(T.add(T.mul(turn, each), number * lanes), self.lane)
-            begin = T.mul(chunk, CHUNK)
-            for row in range(self.rows):
-                then += self._loaded(self.left, row * CHUNK, partial(self._left, self._row(row)), begin)
-            for own in range(own_columns):
-                column, at = self._inside_column(own), number * own_columns + own
-                place = packed.at(packed.place, column, chunk)
-                for word in range(packed.words):
-                    held = (at * packed.words + word) * LANES
-                    first.append(_four_bytes(self.words, held, packed.memory, T.add(place, word * LANES)))
-                scale = T.cast(packed.at(packed.scale, column, chunk), self.sums.dtype)
-                first.append(S.BufferStore(self.scales, scale, (T.const(at),)))
-                then += self._add_packed(packed, own, at, (column, chunk))
-        body = S.seq(*first, *then)
-        if not divides(each * CHUNK, terms):
-            body = S.IfThenElse(T.less(T.mul(T.add(T.mul(turn, each), self.lane), CHUNK), to_expr(terms)), body)
-        return S.For(turn, T.const(0), to_expr(ceil_div(terms, each * CHUNK)), S.LoopKind.SERIAL, body)
+        """The same of weights of few bits, whose words are on their way while the turn before is added."""
+        terms, turn = self.work.sizes[3], E.Var("turn", E.INT32)
+        each = self.chunks * self.shares.lanes
+        turns = ceil_div(terms, each * CHUNK)
 
-    def _add_packed(self, packed: Packed, own: int, at: int, place: tuple[E.Expr, E.Expr]) -> list[S.Stmt]:
-        """Add a chunk of a column to the sums of all rows."""
+        def chunk(turn: E.Expr, number: int) -> E.Expr:
+            return T.add(T.add(T.mul(turn, each), number * self.shares.lanes), self.lane)
+
+        if not divides(each * CHUNK, terms):  # the last turn is not for all: loads would have to be guarded
+            only = chunk(turn, 0)
+            both = S.seq(*self._words(packed, only, 0), *self._chunk(packed, only, 0))
+            body = S.IfThenElse(T.less(T.mul(only, CHUNK), to_expr(terms)), both)
+            return S.For(turn, T.const(0), to_expr(turns), S.LoopKind.SERIAL, body)
+        first = [s for n in range(self.chunks) for s in self._words(packed, chunk(T.const(0), n), n)]
+        statements: list[S.Stmt] = []
+        for n in range(self.chunks):
+            following = S.seq(*self._words(packed, chunk(T.add(turn, 1), n), n))
+            statements += self._chunk(packed, chunk(turn, n), n)
+            statements.append(S.IfThenElse(T.less(T.add(turn, 1), to_expr(turns)), following))
+        return S.seq(*first, S.For(turn, T.const(0), to_expr(turns), S.LoopKind.SERIAL, S.seq(*statements)))
+
+    def _words(self, packed: Packed, chunk: E.Expr, number: int) -> list[S.Stmt]:
+        """Load the words of a chunk of all columns, their scales and zeros."""
+        statements: list[S.Stmt] = []
+        for own in range(self.shares.own):
+            column, at = self._inside_column(own), number * self.shares.own + own
+            place = packed.at(packed.place, column, chunk)
+            for word in range(packed.words):
+                bytes_ = E.BufferLoad(packed.memory, (E.Ramp(T.add(place, word * LANES), T.const(1), LANES),))
+                load = T.call("reinterpret", bytes_, dtype="uint32")
+                statements.append(S.BufferStore(self.words, load, (T.const(at * packed.words + word),)))
+            for buffer, form in ((self.scales, packed.scale), (self.zeros, packed.zero)):
+                if not isinstance(form, E.FloatImm):
+                    value = T.cast(packed.at(form, column, chunk), buffer.dtype)
+                    statements.append(S.BufferStore(buffer, value, (T.const(at),)))
+        return statements
+
+    def _chunk(self, packed: Packed, chunk: E.Expr, number: int) -> list[S.Stmt]:
+        """Add a chunk, whose words are there, to the sums of all rows and columns."""
+        statements: list[S.Stmt] = []
+        for row in range(self.rows):
+            data = partial(self._left, self._row(row))
+            statements += self._loaded(self.left, row * CHUNK, data, T.mul(chunk, CHUNK))
+            statements += self._scaled(packed, row)
+        for own in range(self.shares.own):
+            statements += self._add_packed(packed, own, number * self.shares.own + own)
+        return statements
+
+    def _scaled(self, packed: Packed, row: int) -> list[S.Stmt]:
+        """Divide a chunk of the data by what fields stand for where they lie."""
         statements: list[S.Stmt] = []
         for n in range(CHUNK):
-            value = packed.at(packed.value(n, self.words, at * packed.words * LANES), *place)
-            statements.append(S.BufferStore(self.right, value, (T.const(own * CHUNK + n),)))
-        scale = E.Broadcast(E.BufferLoad(self.scales, (T.const(at),)), LANES)
-        part, dtype = (_four(0),), self.sums.dtype
+            place = (T.const(row * CHUNK + n),)
+            value = T.mul(E.BufferLoad(self.left, place), T.const(0.5 ** packed.power(n), self.left.dtype))
+            statements += [S.BufferStore(self.left, value, place)] if packed.power(n) else []
+        return statements
+
+    def _add_packed(self, packed: Packed, own: int, at: int) -> list[S.Stmt]:
+        """Add a chunk of a column to the sums of all rows."""
+        each, statements = 32 // packed.bits, list[S.Stmt]()
+        scale, zero = (
+            form if isinstance(form, E.FloatImm) else E.BufferLoad(buffer, (T.const(at),))
+            for buffer, form in ((self.scales, packed.scale), (self.zeros, packed.zero))
+        )
+        for n in range(CHUNK):
+            word = E.BufferLoad(self.words, (T.const(at * packed.words + n // each),))
+            statements.append(S.BufferStore(self.right, packed.field(n, word, zero), (T.const(own * CHUNK + n),)))
+        part, dtype = (T.const(0),), self.sums.dtype
         for row in range(self.rows):
-            for n in range(0, CHUNK, LANES):
-                a = T.cast(E.BufferLoad(self.left, (_four(row * CHUNK + n),)), dtype)
-                b = T.cast(E.BufferLoad(self.right, (_four(own * CHUNK + n),)), dtype)
-                total = T.call("fma", a, b, E.BufferLoad(self.part_sums, part)) if n else T.mul(a, b)
-                statements.append(S.BufferStore(self.part_sums, total, part))
-            sums = (_four((row * self.shares.own + own) * LANES),)
-            total = T.call("fma", E.BufferLoad(self.part_sums, part), scale, E.BufferLoad(self.sums, sums))
+            for n in range(CHUNK):
+                a = T.cast(E.BufferLoad(self.left, (T.const(row * CHUNK + n),)), dtype)
+                b = T.cast(E.BufferLoad(self.right, (T.const(own * CHUNK + n),)), dtype)
+                total = T.call("fma", a, b, E.BufferLoad(self.part_sum, part)) if n else T.mul(a, b)
+                statements.append(S.BufferStore(self.part_sum, total, part))
+            sums = (T.const(row * self.shares.own + own),)
+            total = T.call("fma", E.BufferLoad(self.part_sum, part), scale, E.BufferLoad(self.sums, sums))
             statements.append(S.BufferStore(self.sums, total, sums))
         return statements
 
@@ -261,8 +304,8 @@ class _Kernel:
         statements: list[S.Stmt] = []
         count = self.rows * self.shares.own
         for k in range(count):
-            parts = [E.BufferLoad(self.sums, (T.const(k * LANES + n),)) for n in range(LANES)]
-            total = T.add(T.add(parts[0], parts[1]), T.add(parts[2], parts[3]))
+            parts = [E.BufferLoad(self.sums, (T.const(k * self.wide + n),)) for n in range(self.wide)]
+            total = T.add(T.add(parts[0], parts[1]), T.add(parts[2], parts[3])) if len(parts) > 1 else parts[0]
             statements.append(S.BufferStore(self.shared[k], total, (self.item,)))
         half = self.shares.lanes // 2
         while half:
@@ -290,14 +333,6 @@ class _Kernel:
             is_whole = divides(self.across, columns)
             statements.append(inside if is_whole else S.IfThenElse(T.less(column, to_expr(columns)), inside))
         return S.IfThenElse(T.less(self.lane, 1), S.seq(*statements))
-
-
-def _four_bytes(words: S.Buffer, at: int, memory: S.Buffer, place: E.Expr) -> S.Stmt:
-    """Load four bytes at once."""
-    lane = E.Var("lane", E.INT32)
-    load = E.BufferLoad(memory, (T.add(place, lane),))
-    store = S.BufferStore(words, load, (T.add(lane, at),))
-    return S.For(lane, T.const(0), T.const(LANES), S.LoopKind.VECTORIZED, store)
 
 
 def _four(begin: int) -> E.Expr:

@@ -45,9 +45,10 @@ def product(schedule: te.Schedule, fused: Fused) -> te.Schedule | S.PrimFunc | N
             return elements.store(output, indices, elements.at(output, indices))
 
         is_packed = fused.workload.op.name in PACKED
+        bits = fused.workload.attrs.bits if is_packed else 0
         if typical(work.sizes[1]) < (MOST_ROWS + 1 if is_packed else MIN_ROWS):
             has_images = has_textures(fused.workload.target) and fused.workload.op.name not in IN_BUFFERS
-            loops = None if has_images else few_rows(elements, anchor, work, emit)
+            loops = None if has_images else few_rows(elements, anchor, work, emit, bits)
         elif not is_packed:
             loops = ProductKernel(elements, anchor, work, tile_of(fused.workload, work)).loops(emit)
         if loops is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.base.aliases import Array
-from armillary.base.aligned import Deferred
+from armillary.base.aligned import Deferred, aligned, in_rows
 from armillary.base.dtype import DType
 from armillary.relay.expr import Constant
 
@@ -41,3 +41,12 @@ def holds(dtype: DType, values: Array) -> bool:
     with np.errstate(over="ignore"):
         back: Array = values.astype(dtype.numpy).astype(np.float32)
     return bool(np.array_equal(back.view(np.uint32), values.view(np.uint32)))
+
+
+def narrowed(weight: Constant, dtype: DType) -> Constant:
+    """A constant in another type; one that waits in a file goes on waiting."""
+    held, narrow = weight.held, dtype.numpy
+    if not isinstance(held, Deferred) or held.rows is None:
+        return Constant(aligned(weight.data.astype(narrow)), weight.span)
+    read = held.rows
+    return Constant(in_rows(held.shape, narrow, lambda b, e: read(b, e).astype(narrow), held.step), weight.span)

@@ -1,6 +1,6 @@
 """widen-small-floats: compute in float32 what a network writes in float16 or bfloat16.
 
-In: a typed module before its patterns are looked for; a target. Out: the same, in which a 16-bit float is a format of
+In: a typed module before its patterns are looked for. Out: the same, in which a 16-bit float is a format of
 memory: parameters, inputs, results and what only moves them are narrow, values in between are float32, never rounded.
 Invariant: parameters and results keep their types; the result is at least as exact. A rounding that the user asked for
 stays: a cast to a half of what no half has gone into, one whose readers cast it back, and one before a conversion to
@@ -19,27 +19,27 @@ integers. Operators that take no float32 where they took 16-bit floats (or read 
       cast(%3, dtype="float16")
     }
 
-A function whose products are in bfloat16 says so in an attribute (_bf16_products.py) where the target multiplies that:
-round-operands rounds their operands, once patterns have been found and factors folded in float32; parameters and what
-such products read are not rounded here.
+What the network's types said is noted in attributes of the function for later passes, by the target's back end: a CPU
+that multiplies bfloat16 notes which products are in it (backends/cpu/graph/_bf16_products.py), whose parameters and
+operands are not rounded here: round-operands does, once factors are folded. A GPU notes in which type it stores.
 
-Why: sums of 16-bit floats are kept in float32 anyway, and nothing but products is faster in them, so operators in half
-precision are float32 arithmetic with conversions around each of them; algorithms that hold values of other sizes
-in between (Winograd) would lose what they gain in roundings. What float32 costs is memory traffic: twice as much
-between kernels. Weights stay 16-bit in the package (narrow-weights), and in memory where reading them is what takes
-the time.
+Why: sums of 16-bit floats are kept in float32 anyway, and on CPUs nothing but products is faster in them; operators in
+half precision are float32 arithmetic with conversions around each of them; algorithms that hold values of other sizes
+in between (Winograd) would lose what they gain in roundings, and patterns would have to know casts. What float32 costs
+is memory traffic: twice as much between kernels. Weights stay 16-bit in the package (narrow-weights), and in memory
+where reading them is what takes the time.
 `relay.strict_half` switches the pass off: then each operator rounds, as the network says.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from armillary.backends.cpu.graph._bf16_products import ATTRIBUTE, find_allowed
 from armillary.base.aligned import Deferred, in_rows
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
@@ -51,31 +51,33 @@ from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
-from armillary.target import Target
-from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext, define_pass, register_config_option
 
 SMALL_FLOATS = ("float16", "bfloat16")
 STRICT = register_config_option(
     "relay.strict_half", bool, False, "round float16 and bfloat16 values after every operator, as the network says"
 )
+NOTE = "bfloat16_products"  # the attribute that names operators which will multiply bfloat16
+Notes = Callable[[Sequence[Expr]], tuple[tuple[str, object], ...] | None]  # attributes of a function; None: leave it
 _OF_BITS = ("reinterpret",)
 _BLENDS = ("image.", "nn.upsampling")  # injective by kind, but with arithmetic
 
 
 @define_pass("widen-small-floats", opt_level=3)
-def widen_small_floats(module: IRModule, *, target: Target | None = None) -> IRModule:
-    """Compute in float32 between 16-bit floats that are stored."""
+def widen_small_floats(module: IRModule, *, notes: Notes = lambda order: (), rounds: bool = True) -> IRModule:
+    """Compute in float32 between 16-bit floats that are stored; `rounds`: casts to a half of float32 round.
+
+    Without it they round constants alone: elsewhere they are where a network changes to half, which later passes store.
+    """
     if PassContext.current().get(STRICT):
         return module
-    chosen = Target(target if target is not None else Target.current() or "llvm")
-    has_products = chosen.kind.family == "cpu" and cpu_model(chosen).multiplies_bfloat16
 
     def change(function: Function) -> Expr | None:
         order = post_order(function, not_primitive)
         if not any(_has_half(e.checked_type) for e in order):
             return None
-        return _Widener(order, find_allowed(order) if has_products else ()).run(function)
+        noted = notes(order)
+        return None if noted is None else _Widener(order, noted, rounds=rounds).run(function)
 
     return on_functions(module, change)
 
@@ -87,8 +89,13 @@ class _Widener:
     the operators that the target will multiply in bfloat16.
     """
 
-    def __init__(self, order: list[Expr], products: tuple[str, ...]) -> None:
-        self.order, self.readers, self.products = order, users(order), products
+    def __init__(
+        self, order: list[Expr], notes: tuple[tuple[str, object], ...], *, rounds: bool
+    ) -> None:  # Any: what attributes hold
+        self.order, self.readers, self.notes, self.rounds = order, users(order), notes, rounds
+        products = dict(notes).get(NOTE, ())
+        assert isinstance(products, tuple), "names of operators"
+        self.products: tuple[str, ...] = products
         self.new: dict[int, Expr] = {}
         self.casts: dict[tuple[int, str], Expr] = {}
         self.mixed: set[int] = set()
@@ -99,10 +106,9 @@ class _Widener:
                 self.new[id(expr)] = self._visit(expr)
                 self._note(expr)
         body = self._stored(function.body)
-        attrs = (*function.attrs, (ATTRIBUTE, self.products)) if self.products else function.attrs
-        if body is function.body and not self.products:
+        if body is function.body and not self.notes:
             return function
-        return Function(function.params, body, function.ret_type, attrs, function.span)
+        return Function(function.params, body, function.ret_type, (*function.attrs, *self.notes), function.span)
 
     def _note(self, expr: Expr) -> None:
         inputs = expr.args if isinstance(expr, Call) else expr.fields if isinstance(expr, Tuple) else ()
@@ -129,7 +135,7 @@ class _Widener:
             return map_children(expr, self._stored)
         if expr.op.name == "cast":
             return self._cast(expr)
-        if _only_moves(expr) and all(self._get(a).checked_type == a.checked_type for a in expr.args):
+        if only_moves(expr) and all(self._get(a).checked_type == a.checked_type for a in expr.args):
             return map_children(expr, self._get)
         return self._in_float32(expr, expr.op)
 
@@ -142,6 +148,7 @@ class _Widener:
             if not source.dtype.is_float:
                 return self._as_type(self._get(value), TensorType(source.shape, DType("float32")))
             is_asked_for = id(value) not in self.mixed or self._is_cast_back(expr)
+            is_asked_for = is_asked_for if self.rounds else isinstance(value, Constant)
             is_asked_for = is_asked_for and not (wanted == BFLOAT16 and self._is_rounded_again(expr))
             return map_children(expr, self._stored) if is_asked_for else self._wide(value)
         if not wanted.is_float or source.dtype not in SMALL_FLOATS:
@@ -191,7 +198,7 @@ def _has_half(ty: Type) -> bool:
     return isinstance(ty, TensorType | TupleType) and any(f.dtype in SMALL_FLOATS for f in tensor_fields(ty))
 
 
-def _only_moves(expr: Call) -> bool:
+def only_moves(expr: Call) -> bool:
     """Whether an operator puts elements elsewhere, and does nothing else."""
     op = expr.op  # an Op, as the caller has tested
     return op.kind == Kind.INJECTIVE and bool(expr.args) and not op.name.startswith(_BLENDS)
