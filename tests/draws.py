@@ -55,6 +55,7 @@ LISTS = (  # beginnings of names of tests
     "tests/ops/test_empty.py::test_passes_and_schedules_work_on_an_axis_of_size_0",
     "tests/ops/test_far_more_taps.py",
     "tests/ops/test_matrix.py::test_compute_",
+    "tests/ops/test_open_axes.py::test_an_open_axis_runs",
     "tests/ops/test_opencl_matrix.py",
     "tests/ops/test_suppress_overlaps.py",
     "tests/ops/test_topk.py",

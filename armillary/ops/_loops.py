@@ -62,11 +62,13 @@ def nest(shape: Sequence[Known], body: Callable[[list[Expr]], Stmt]) -> Stmt:
     return level([])
 
 
-def nest_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+def nest_apart(shape: Sequence[Known], body: Callable[[list[Expr]], Stmt]) -> Stmt:
     """`nest` where elements along the last axis do not depend on one another: that by vectors."""
     if not shape:
         return body([])
     *outer, last = shape
+    if not isinstance(last, int):
+        return nest(shape, body)
     whole, rest = divmod(last, LANES)
 
     def line(index: list[Expr]) -> Stmt:
@@ -83,7 +85,7 @@ def nest_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt
     return nest(outer, line)
 
 
-def run_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+def run_apart(shape: Sequence[Known], body: Callable[[list[Expr]], Stmt]) -> Stmt:
     """The same where no elements depend on one another: all axes as one run."""
     return nest_apart((math.prod(shape),), lambda flat: body(_unravelled(flat[0], shape)))
 

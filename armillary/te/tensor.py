@@ -247,10 +247,10 @@ def extents(tensor: Tensor) -> tuple[Known, ...]:
 
 
 @boundary("te.static_shape", arguments=True)
-def static_shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as ints; TypeMismatch when a dimension is symbolic."""
+def static_shape(tensor: Tensor, leading: int | None = None) -> tuple[int, ...]:
+    """The shape as ints, or its first `leading` dimensions; TypeMismatch when one of them is symbolic."""
     result = []
-    for extent in tensor.shape:
+    for extent in tensor.shape[:leading]:
         if not isinstance(extent, IntImm):
             raise TypeMismatch(f"tensor {tensor.name} has the symbolic shape {shape_text(tensor.shape)}")
         result.append(extent.value)

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from armillary.base.extent import Known, divides, typical
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._types import check_kind, check_same_dtype, f32, i32, tuple_fields
 from armillary.ops.elementwise.broadcast import multiply, where
-from armillary.ops.nn._windows import reshape_to
+from armillary.ops.nn._windows import reshape_to, same_dim
 from armillary.ops.reduce.reduce import sum_
 from armillary.ops.shape.creation import eye, zeros
 from armillary.ops.shape.shape import expand_dims, squeeze, transpose
@@ -43,14 +44,14 @@ class Plan:
 
     terms: tuple[str, ...]
     result: str
-    sizes: dict[str, int]
+    sizes: dict[str, Known]
 
 
 einsum = Op("einsum", kind=Kind.OPAQUE, inputs=("*data",), doc="Sums of products of elements, named by letters.")
 einsum.attrs(EinsumAttrs)
 
 
-def parse(equation: str, shapes: Sequence[Sequence[int]]) -> Plan:
+def parse(equation: str, shapes: Sequence[Sequence[Known]]) -> Plan:
     """Read an equation for inputs of the given shapes."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -89,14 +90,14 @@ def _expand(equation: str, term: str, ndim: int, dots: str) -> str:
     return term.replace("...", dots[len(dots) - missing :] if missing else "")
 
 
-def _sizes(equation: str, terms: Sequence[str], shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
+def _sizes(equation: str, terms: Sequence[str], shapes: Sequence[Sequence[Known]]) -> dict[str, Known]:
+    sizes: dict[str, Known] = {}
     for term, shape in zip(terms, shapes, strict=True):
         for letter, size in zip(term, shape, strict=True):
             known = sizes.setdefault(letter, size)
             if known == 1:
                 sizes[letter] = size
-            elif size not in (known, 1):
+            elif size != 1 and not same_dim(size, known):
                 raise TypeMismatch(f"einsum: letter {letter!r} of {equation!r} has sizes {known} and {size}")
     return sizes
 
@@ -111,7 +112,7 @@ def _types(name: str, data: Type) -> tuple[TensorType, ...]:
 @einsum.infer
 def infer_einsum(attrs: EinsumAttrs, data: Type) -> TensorType:
     types = _types("einsum", data)
-    plan = parse(attrs.equation, [t.static for t in types])
+    plan = parse(attrs.equation, [t.known for t in types])
     return TensorType(tuple(plan.sizes[c] for c in plan.result), types[0].dtype)
 
 
@@ -119,7 +120,8 @@ def infer_einsum(attrs: EinsumAttrs, data: Type) -> TensorType:
 def einsum_flops(attrs: EinsumAttrs, types: Sequence[Type], _result: Type) -> int:
     """The definition: a product of all terms for each choice of all letters."""
     fields = _types("einsum", types[0])
-    return 2 * len(fields) * math.prod(parse(attrs.equation, [t.static for t in fields]).sizes.values())
+    terms: Known = math.prod(parse(attrs.equation, [t.known for t in fields]).sizes.values())
+    return 2 * len(fields) * typical(terms)
 
 
 @einsum.reference
@@ -130,13 +132,13 @@ def einsum_reference(attrs: EinsumAttrs, data: Sequence[Array]) -> Array:
 # --- decomposition ------------------------------------------------------------------------------------------------
 
 
-def _shape(expr: Expr) -> tuple[int, ...]:
+def _shape(expr: Expr) -> tuple[Known, ...]:
     ty = expr.checked_type
     assert isinstance(ty, TensorType), "checked by infer"
-    return ty.static
+    return ty.known
 
 
-def _without_ones(expr: Expr, letters: str, sizes: dict[str, int]) -> tuple[Expr, str]:
+def _without_ones(expr: Expr, letters: str, sizes: dict[str, Known]) -> tuple[Expr, str]:
     """A term that has one element along a letter where others have more is the same for all of these."""
     ones = [n for n, (c, size) in enumerate(zip(letters, _shape(expr), strict=True)) if size == 1 != sizes[c]]
     if not ones:
@@ -178,7 +180,7 @@ def _arranged(expr: Expr, letters: str, wanted: str) -> Expr:
     return expr
 
 
-def _grouped(expr: Expr, letters: str, groups: Sequence[str], sizes: dict[str, int]) -> Expr:
+def _grouped(expr: Expr, letters: str, groups: Sequence[str], sizes: dict[str, Known]) -> Expr:
     """One axis per group of letters."""
     wanted = "".join(groups)
     arranged = _arranged(expr, letters, wanted)
@@ -188,7 +190,7 @@ def _grouped(expr: Expr, letters: str, groups: Sequence[str], sizes: dict[str, i
     return reshape_to(arranged, tuple(math.prod(sizes[c] for c in g) for g in groups))
 
 
-def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str, int]) -> tuple[Expr, str]:
+def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str, Known]) -> tuple[Expr, str]:
     """The product of two terms, summed over the letters nothing else needs."""
     (x, xs), (y, ys) = a, b
     summed = "".join(c for c in xs if c in ys and c not in needed)
@@ -200,12 +202,14 @@ def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str
         product = multiply(_arranged(x, xs, letters), _arranged(y, ys, letters))
         return _drop(product, letters, needed)
     stored, (outer, _, inner) = constant_value(y), ys.partition(summed)
-    if not batch and stored is not None and math.prod(sizes[c] for c in right) % WHOLE == 0:  # packed once, by blocks
+    columns: Known = math.prod(sizes[c] for c in right)
+    if not batch and stored is not None and divides(WHOLE, columns):  # packed once, by blocks
         turned = stored.transpose([ys.index(c) for c in right + summed])
-        weight = turned.reshape([math.prod(sizes[c] for c in g) for g in (right, summed)])
+        weight = turned.reshape(math.prod(turned.shape[: len(right)]), -1)
         product = get_op("nn.dense")(_grouped(x, xs, (left, summed), sizes), const(np.ascontiguousarray(weight)))
         return reshape_to(product, tuple(sizes[c] for c in left + right)), left + right
-    if not batch and outer and math.prod(sizes[c] for c in inner) >= MIN_COLUMNS:  # several matrices, as they lie
+    width = typical(math.prod(sizes[c] for c in inner))
+    if not batch and outer and width >= MIN_COLUMNS:  # several matrices, as they lie
         lhs, rhs = _grouped(x, xs, ("", left, summed), sizes), _grouped(y, ys, (outer, summed, inner), sizes)
         product = get_op("nn.batch_matmul")(lhs, rhs, transpose_b=False)
         return reshape_to(product, tuple(sizes[c] for c in outer + left + inner)), outer + left + inner
@@ -238,7 +242,7 @@ def einsum_decompose(attrs: EinsumAttrs, data: Expr) -> Expr:
     types = _types("einsum", ty)
     parts = data.fields if isinstance(data, Tuple) else tuple(TupleGetItem(data, i) for i in range(len(types)))
     assert isinstance(ty, TupleType), "checked by infer"
-    return decomposed(parse(attrs.equation, [t.static for t in types]), parts)
+    return decomposed(parse(attrs.equation, [t.known for t in types]), parts)
 
 
 @einsum.samples

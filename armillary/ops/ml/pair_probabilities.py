@@ -75,7 +75,7 @@ def _reference(attrs: PairProbabilitiesAttrs, data: Array) -> Array:
 
 @pair_probabilities.compute
 def _compute(attrs: PairProbabilitiesAttrs, data: Tensor) -> Tensor:
-    count, classes, dtype = te.static_shape(data)[0], attrs.classes, str(data.dtype)
+    count, classes, dtype = te.extents(data)[0], attrs.classes, str(data.dtype)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         return rows([count], lambda at: _row(ins[0], outs[0], at[0], classes, dtype))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.extent import Known, ceil_div, typical
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import S, T, te
@@ -128,7 +129,10 @@ def _checked(attrs: TreeEnsembleAttrs, data: Expr, *learnt: Expr) -> None:
         if table is None:
             raise UnsupportedError(f"{NAME}: {name} must be known when building", hint="pass the tables as constants")
         tables.append(table)
-    check_tables(attrs, need_rank(NAME, data.checked_type, 2).static[1], *tables)
+    columns = need_rank(NAME, data.checked_type, 2).shape[1]
+    if not isinstance(columns, int):
+        raise UnsupportedError(f"{NAME}: the number of features is open: {columns}", hint="fix that size: shape=")
+    check_tables(attrs, columns, *tables)
 
 
 @tree_ensemble.reference
@@ -163,7 +167,7 @@ def _reference(
 
 @tree_ensemble.compute
 def _compute(attrs: TreeEnsembleAttrs, data: Tensor, *learnt: Tensor) -> Tensor:
-    rows = te.static_shape(data)[0]
+    rows = te.extents(data)[0]
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         trees, entries = te.static_shape(learnt[3])[0], te.static_shape(learnt[-1])[1]
@@ -182,13 +186,14 @@ class _Forest:
     attrs: TreeEnsembleAttrs
     ins: list[Buffer]
     out: Buffer
-    rows: int
+    rows: Known
     trees: int
     entries: int  # of a leaf
 
     def statement(self) -> Stmt:
-        beside = min(_LANES, 1 << max(self.rows - 1, 0).bit_length())  # rows
-        block = _BLOCK if self.rows >= 4 * _BLOCK else beside
+        usual = typical(self.rows)
+        beside = min(_LANES, 1 << max(usual - 1, 0).bit_length())  # rows
+        block = _BLOCK if usual >= 4 * _BLOCK else beside
         several = math.gcd(self.trees, _LANES // beside)  # trees
         sums = scratch(
             "sums", block * self.attrs.targets, str(self.out.dtype), "local" if self.is_small(block) else "global"
@@ -204,7 +209,7 @@ class _Forest:
             steps = S.seq(begin, trees, loop("r", block, lambda r: self._result(r, T.add(first, r), sums)))
             return S.Allocate(sums, S.Allocate(nodes, steps))
 
-        return loop("block", -(-self.rows // block), of_block, S.LoopKind.PARALLEL)
+        return loop("block", ceil_div(self.rows, block), of_block, S.LoopKind.PARALLEL)
 
     def is_small(self, block: int) -> bool:
         return block * self.attrs.targets <= 16

@@ -99,12 +99,12 @@ class Arithmetic(Generic[V]):
     fabs: Callable[[V], V]
 
 
-def _unnormalised(value: V, size: float, align: bool) -> V:
+def _unnormalised(value: V, size: float | V, align: bool) -> V:
     result: V = (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
     return result
 
 
-def _bounded(m: Arithmetic[V], at: V, size: float, attrs: GridSampleAttrs) -> V:
+def _bounded(m: Arithmetic[V], at: V, size: float | V, attrs: GridSampleAttrs) -> V:
     """A place brought back into the image, for border and reflection."""
     if attrs.padding_mode == "border":
         return m.minimum(m.maximum(at, 0.0), size - 1)
@@ -112,6 +112,8 @@ def _bounded(m: Arithmetic[V], at: V, size: float, attrs: GridSampleAttrs) -> V:
         low, span = (0.0, size - 1) if attrs.align_corners else (-0.5, size)
         if size == 1 and attrs.align_corners:
             return at * 0.0
+        if not isinstance(span, float):  # one element between its own centres: any span gives it
+            span = m.maximum(span, 1.0)
         distance = m.fabs(at - low)
         flips = m.floor(distance / span)
         rest = distance - flips * span
@@ -135,7 +137,7 @@ def _cubic_weights(t: V) -> list[V]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _neighbours(m: Arithmetic[V], at: V, size: float, attrs: GridSampleAttrs) -> list[tuple[V, V | None]]:
+def _neighbours(m: Arithmetic[V], at: V, size: float | V, attrs: GridSampleAttrs) -> list[tuple[V, V | None]]:
     """(place, weight) along one axis; places are whole numbers, still as reals."""
     if attrs.method == "nearest":
         return [(_bounded(m, m.nearest(at), size, attrs), None)]
@@ -152,7 +154,7 @@ def _neighbours(m: Arithmetic[V], at: V, size: float, attrs: GridSampleAttrs) ->
 def _sampled(
     m: Arithmetic[V],
     places: list[V],
-    sizes: Sequence[float],
+    sizes: Sequence[float | V],
     attrs: GridSampleAttrs,
     read: Callable[[list[V]], V],
 ) -> V:
@@ -195,19 +197,19 @@ def _te_arithmetic() -> Arithmetic[te.Expr]:
 
 @grid_sample.compute
 def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
-    sizes = te.static_shape(x)[2:]
-    rank = len(sizes)
+    sizes = te.extents(x)[2:]
+    rank, ends = len(sizes), [float(s) if isinstance(s, int) else T.cast(s, "float32") for s in sizes]
     m, wide = _te_arithmetic(), accumulator(x.dtype)  # no 16-bit float holds the places of a long row
 
     def element(n: te.Expr, c: te.Expr, *at: te.Expr) -> te.Expr:
         places = [T.cast(_coordinate(attrs, grid, (n, *at), k), wide) for k in reversed(range(rank))]
 
         def read(where: list[te.Expr]) -> te.Expr:
-            inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
+            inside = T.all_of(*(t for p, end in zip(where, ends, strict=True) for t in (p >= 0.0, p <= end - 1.0)))
             index = [T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32") for p in where]  # a vector of loads
             return T.select(inside, T.cast(x(n, c, *index), wide), T.const(0, wide))
 
-        return convert(_sampled(m, places, [float(s) for s in sizes], attrs, read), x.dtype)
+        return convert(_sampled(m, places, ends, attrs, read), x.dtype)
 
     shape = [x.shape[0], x.shape[1], *spots_of(attrs, grid.shape)[1:]]
     result: Tensor = te.compute(shape, element, name="grid_sample", tag="injective")

@@ -338,9 +338,10 @@ def _reference_bins(op: str, attrs: object, rank: int, x: Array, average: bool) 
 
 def _compute_bins(op: str, attrs: object, rank: int, x: Tensor, average: bool) -> Tensor:
     axes, sizes = _bins(op, attrs, rank, x)
-    places = [getattr(d, "value", d) for d in x.shape[2:]]
-    if not average and set(sizes) == {1} and axes == tuple(range(2, len(x.shape))) and set(map(type, places)) == {int}:
-        return _largest(x, te.static_shape(x)[2:])
+    places = [d for d in te.extents(x)[2:] if isinstance(d, int)]
+    is_whole = set(sizes) == {1} and axes == tuple(range(2, len(x.shape))) and len(places) == len(axes)
+    if is_whole and not average:
+        return _largest(x, places)
     spans = [_widest(x.shape[a], s) for a, s in zip(axes, sizes, strict=True)]
     rk = reduce_axes(spans, [f"k{n}" for n in range(rank)])
     shape = list(x.shape)

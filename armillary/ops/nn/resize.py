@@ -20,7 +20,7 @@ from armillary.base.extent import Extent, Known
 from armillary.base.node import Node
 from armillary.base.record import record
 from armillary.budgets import TENSOR_BYTES
-from armillary.errors import TypeMismatch
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops.nn import _open_resize
 from armillary.ops.nn._open_resize import OpenAxis
 from armillary.ops.nn._windows import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor, type_of
@@ -395,9 +395,21 @@ def _numbers(data: TensorType) -> list[int]:
     return [d if isinstance(d, int) else 0 for d in data.shape]
 
 
-def _as_resize(attrs: UpsamplingAttrs, shape: Sequence[int]) -> ResizeAttrs:
+def _enlarged(op: str, size: Known, scale: float) -> Known:
+    """A size times a factor, which is whole for sizes that are open."""
+    if isinstance(size, int):
+        return round(size * scale)
+    if not float(scale).is_integer():
+        raise UnsupportedError(
+            f"{op}: {scale} times an open size of {size}", hint="fix the size, or scale by whole numbers"
+        )
+    return size * int(scale)
+
+
+def _as_resize(attrs: UpsamplingAttrs, shape: Sequence[Known]) -> ResizeAttrs:
     height, width = spatial_axes("nn.upsampling", attrs.layout, 2)
-    size = (round(shape[height] * attrs.scale_h), round(shape[width] * attrs.scale_w))
+    ends = (shape[height], attrs.scale_h), (shape[width], attrs.scale_w)
+    size = tuple(_enlarged("nn.upsampling", end, scale) for end, scale in ends)
     mode = "align_corners" if attrs.align_corners else "asymmetric"
     return ResizeAttrs(size, (), attrs.layout, attrs.method, mode)
 
@@ -412,7 +424,7 @@ def _infer_upsampling(attrs: UpsamplingAttrs, data: Type) -> TensorType:
 
 
 upsampling.reference(lambda attrs, x: _reference("nn.upsampling", 2, _as_resize(attrs, x.shape), x))
-upsampling.decompose(lambda attrs, x: _decompose("nn.upsampling", 2, _as_resize(attrs, type_of(x).static), x))
+upsampling.decompose(lambda attrs, x: _decompose("nn.upsampling", 2, _as_resize(attrs, type_of(x).known), x))
 
 
 @upsampling.samples
@@ -435,10 +447,10 @@ class Upsampling3dAttrs:
     coordinate_transformation_mode: str = "half_pixel"
 
 
-def _as_resize3d(attrs: Upsampling3dAttrs, shape: Sequence[int]) -> ResizeAttrs:
+def _as_resize3d(attrs: Upsampling3dAttrs, shape: Sequence[Known]) -> ResizeAttrs:
     axes = spatial_axes("nn.upsampling3d", attrs.layout, 3)
     scales = (attrs.scale_d, attrs.scale_h, attrs.scale_w)
-    size = tuple(round(shape[a] * scale) for a, scale in zip(axes, scales, strict=True))
+    size = tuple(_enlarged("nn.upsampling3d", shape[a], scale) for a, scale in zip(axes, scales, strict=True))
     nearest = attrs.method in ("nearest_neighbor", "nearest")
     method = {"trilinear": "linear"}.get(attrs.method, attrs.method)
     mode = "asymmetric" if nearest else attrs.coordinate_transformation_mode
@@ -455,7 +467,7 @@ def _infer_upsampling3d(attrs: Upsampling3dAttrs, data: Type) -> TensorType:
 
 
 upsampling3d.reference(lambda attrs, x: _reference("nn.upsampling3d", 3, _as_resize3d(attrs, x.shape), x))
-upsampling3d.decompose(lambda attrs, x: _decompose("nn.upsampling3d", 3, _as_resize3d(attrs, type_of(x).static), x))
+upsampling3d.decompose(lambda attrs, x: _decompose("nn.upsampling3d", 3, _as_resize3d(attrs, type_of(x).known), x))
 
 
 @upsampling3d.samples

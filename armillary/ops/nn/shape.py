@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from armillary.base.aligned import aligned
+from armillary.base.extent import Known, bounds, divides, typical
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
@@ -310,10 +311,10 @@ def _blocks(
 @space_to_batch_nd.infer
 def _infer_s2b(attrs: SpaceToBatchAttrs, data: Type) -> TensorType:
     op = "nn.space_to_batch_nd"
-    shape = list(_blocks(op, attrs, attrs.paddings, data).static)
+    shape = list(_blocks(op, attrs, attrs.paddings, data).known)
     for n, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.paddings, strict=True), 1):
         size = shape[n] + before + after
-        if size % b:
+        if not divides(b, size):
             raise TypeMismatch(f"{op}: the padded size {size} of axis {n} is not a multiple of {b}")
         shape[n], shape[0] = size // b, shape[0] * b
     return TensorType(tuple(shape), need_tensor(op, data).dtype)
@@ -322,29 +323,29 @@ def _infer_s2b(attrs: SpaceToBatchAttrs, data: Type) -> TensorType:
 @batch_to_space_nd.infer
 def _infer_b2s(attrs: BatchToSpaceAttrs, data: Type) -> TensorType:
     op = "nn.batch_to_space_nd"
-    shape = list(_blocks(op, attrs, attrs.crops, data).static)
+    shape = list(_blocks(op, attrs, attrs.crops, data).known)
     for n, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.crops, strict=True), 1):
-        if shape[0] % b:
+        if not divides(b, shape[0]):
             raise TypeMismatch(f"{op}: the batch {shape[0]} is not a multiple of {b}")
         shape[n], shape[0] = shape[n] * b - before - after, shape[0] // b
-        if shape[n] < 0:
+        if bounds(shape[n])[1] < 0:
             raise TypeMismatch(f"{op}: crops {before} and {after} of an axis of {shape[n] + before + after}")
     return TensorType(tuple(shape), need_tensor(op, data).dtype)
 
 
-def _s2b_plan(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+def _s2b_plan(shape: tuple[Known, ...], block: tuple[int, ...]) -> tuple[list[Known], list[int], list[Known]]:
     """(split shape, axis order, final shape) that moves blocks of padded data to the batch."""
-    m, split, rest = len(block), [shape[0]], list(shape[1 + len(block) :])
+    m, split, rest = len(block), list(shape[:1]), shape[1 + len(block) :]
     for size, b in zip(shape[1:], block, strict=False):
         split += [size // b, b]
     order = [2 * n + 2 for n in range(m)] + [0] + [2 * n + 1 for n in range(m)]
     order += range(1 + 2 * m, 1 + 2 * m + len(rest))
     final = [shape[0] * int(np.prod(block)), *(s // b for s, b in zip(shape[1:], block, strict=False)), *rest]
-    return split + rest, order, final
+    return [*split, *rest], order, final
 
 
-def _b2s_plan(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
-    m, rest = len(block), list(shape[1 + len(block) :])
+def _b2s_plan(shape: tuple[Known, ...], block: tuple[int, ...]) -> tuple[list[Known], list[int], list[Known]]:
+    m, rest = len(block), shape[1 + len(block) :]
     batch = shape[0] // int(np.prod(block))
     order = [m] + [a for n in range(m) for a in (m + 1 + n, n)]
     order += range(1 + 2 * m, 1 + 2 * m + len(rest))
@@ -357,13 +358,13 @@ def _reference_s2b(attrs: SpaceToBatchAttrs, x: Array) -> Array:
     width = [(0, 0), *attrs.paddings] + [(0, 0)] * (x.ndim - 1 - len(attrs.block_shape))
     y = np.pad(x, width, constant_values=np.asarray(attrs.pad_value).astype(x.dtype))
     split, order, final = _s2b_plan(y.shape, attrs.block_shape)
-    return y.reshape(split).transpose(order).reshape(final)
+    return y.reshape([typical(n) for n in split]).transpose(order).reshape([typical(n) for n in final])
 
 
 @batch_to_space_nd.reference
 def _reference_b2s(attrs: BatchToSpaceAttrs, x: Array) -> Array:
     split, order, final = _b2s_plan(x.shape, attrs.block_shape)
-    y = x.reshape(split).transpose(order).reshape(final)
+    y = x.reshape([typical(n) for n in split]).transpose(order).reshape([typical(n) for n in final])
     crop = (slice(b, y.shape[n] - a) for n, (b, a) in enumerate(attrs.crops, 1))
     return np.ascontiguousarray(y[(slice(None), *crop)])
 
@@ -373,20 +374,20 @@ def _decompose_s2b(attrs: SpaceToBatchAttrs, x: Expr) -> Expr:
     ndim = type_of(x).ndim
     width = ((0, 0), *attrs.paddings, *((0, 0),) * (ndim - 1 - len(attrs.block_shape)))
     y = call("nn.pad", x, pad_width=width, pad_value=attrs.pad_value)
-    split, order, final = _s2b_plan(type_of(y).static, attrs.block_shape)
+    split, order, final = _s2b_plan(type_of(y).known, attrs.block_shape)
     return _moved(y, split, order, final)
 
 
 @batch_to_space_nd.decompose
 def _decompose_b2s(attrs: BatchToSpaceAttrs, x: Expr) -> Expr:
-    y = _moved(x, *_b2s_plan(type_of(x).static, attrs.block_shape))
+    y = _moved(x, *_b2s_plan(type_of(x).known, attrs.block_shape))
     axes = tuple(range(1, 1 + len(attrs.crops)))
     begin = tuple(b for b, _ in attrs.crops)
-    end = tuple(type_of(y).static[n] - a for n, (_, a) in enumerate(attrs.crops, 1))
+    end = tuple(type_of(y).known[n] - a for n, (_, a) in enumerate(attrs.crops, 1))
     return call("strided_slice", y, begin=begin, end=end, strides=(1,) * len(axes), axes=axes)
 
 
-def _moved(x: Expr, split: list[int], order: list[int], final: list[int]) -> Expr:
+def _moved(x: Expr, split: Sequence[Known], order: Sequence[int], final: Sequence[Known]) -> Expr:
     parts = call("reshape", x, newshape=tuple(split), allowzero=True)
     return call("reshape", call("transpose", parts, axes=tuple(order)), newshape=tuple(final), allowzero=True)
 

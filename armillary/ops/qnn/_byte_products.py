@@ -17,6 +17,8 @@ from collections.abc import Callable
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
+from armillary.errors import UnsupportedError
 from armillary.ops._dot_operands import fits_in_pairs
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
@@ -128,7 +130,7 @@ def byte_product(
         weight_zero = _reshaped(weight_zero, (-1,))
     data, zero, weight, weight_zero = with_native_signs(data, zero, weight, weight_zero)
     total = product(data, weight)
-    shared = _of_weight(zero, weight, weight_zero, inner[1], tensor_of(data).static[inner[0]])
+    shared = _of_weight(zero, weight, weight_zero, inner[1], tensor_of(data).known[inner[0]])
     if shared is not None:
         total = subtract(total, shared)
     if is_zero(weight_zero):
@@ -137,7 +139,7 @@ def byte_product(
     return subtract(total, multiply(sums, cast(placed(weight_zero, tensor_of(total).ndim, -1), "int32")))
 
 
-def _of_weight(zero: Expr, weight: Expr, weight_zero: Expr, axis: int, terms: int) -> Expr | None:
+def _of_weight(zero: Expr, weight: Expr, weight_zero: Expr, axis: int, terms: Known) -> Expr | None:
     """zero * (sum(w) - terms * weight_zero), for each output; None where the zero point is 0."""
     if is_zero(zero):
         return None
@@ -146,6 +148,10 @@ def _of_weight(zero: Expr, weight: Expr, weight_zero: Expr, axis: int, terms: in
     else:
         summed = sum_over(cast(weight, "int32"), axis=(axis,), keepdims=False)
     if not is_zero(weight_zero):
+        if not isinstance(terms, int):
+            raise UnsupportedError(
+                f"a product of bytes with zero points over {terms} terms", hint="fix that size: shape="
+            )
         flat = weight_zero if tensor_of(weight_zero).size > 1 else _reshaped(weight_zero, ())
         summed = subtract(summed, multiply(cast(flat, "int32"), const(terms, "int32")))
     if tensor_of(weight).ndim == 3:

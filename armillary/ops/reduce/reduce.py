@@ -39,7 +39,7 @@ from armillary.ops._types import (
 from armillary.ops.elementwise.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape.shape import squeeze
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import TensorType
@@ -303,8 +303,20 @@ def variance_decompose(attrs: VarianceAttrs, data: Expr, mean_expr: Expr) -> Exp
         data, mean_expr = (get_op("cast")(x, dtype=str(wide)) for x in (data, mean_expr))
     centred = subtract(data, mean_expr)
     total = sum_(multiply(centred, centred), attrs.axis, attrs.keepdims, attrs.exclude)
-    result = divide(total, like_const(float(_divisor(attrs, ty.static)), data))
+    axes = reduced_axes("variance", _plain(attrs), ty.ndim)
+    if all(isinstance(ty.shape[a], int) for a in axes):
+        counts = [size if isinstance(size, int) else 1 for size in ty.shape]
+        result: Expr = divide(total, like_const(float(_divisor(attrs, counts)), data))
+    else:
+        result = _divided_by_count(attrs, total, axes, data, str(wide))
     return result if wide == ty.dtype else get_op("cast")(result, dtype=str(ty.dtype))
+
+
+def _divided_by_count(attrs: VarianceAttrs, total: Expr, axes: Sequence[int], data: Expr, dtype: str) -> Expr:
+    """A sum over open axes by the number of its terms, which is there when the network runs."""
+    sizes = get_op("take")(get_op("shape_of")(data, dtype="int64"), const(np.array(axes, np.int64)))
+    count = get_op("cast")(get_op("prod")(sizes), dtype=dtype)
+    return divide(total, subtract(count, const(1.0, dtype)) if attrs.unbiased else count)
 
 
 @variance.samples

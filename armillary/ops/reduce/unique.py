@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
@@ -73,7 +74,7 @@ def _reference(attrs: UniqueAttrs, data: Array) -> tuple[Array, ...]:
 
 @unique.compute
 def _compute(attrs: UniqueAttrs, data: te.Tensor) -> list[te.Tensor]:
-    (size,) = te.static_shape(data)
+    (size,) = te.extents(data)
     order = argsort.compute_rule(ArgsortAttrs(0, True), data)  # type: ignore[misc]  # it has one
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
@@ -85,7 +86,7 @@ def _compute(attrs: UniqueAttrs, data: te.Tensor) -> list[te.Tensor]:
     return result
 
 
-def _groups(attrs: UniqueAttrs, size: int, ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+def _groups(attrs: UniqueAttrs, size: Known, ins: list[Buffer], outs: list[Buffer]) -> Stmt:
     """Number the groups of equal elements in order; give them their places; write what each holds."""
     data, order = ins
     distinct, where, inverse, total = outs[:4]
@@ -129,7 +130,7 @@ def _groups(attrs: UniqueAttrs, size: int, ins: list[Buffer], outs: list[Buffer]
     )
 
 
-def _places(in_order: bool, size: int, count: Buffer, following: Buffer, *rest: Buffer) -> Stmt:
+def _places(in_order: bool, size: Known, count: Buffer, following: Buffer, *rest: Buffer) -> Stmt:
     """Where each group goes: to its number, or behind those that come first before it."""
     first, place, opens = rest
     if in_order:

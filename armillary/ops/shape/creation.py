@@ -462,17 +462,18 @@ def shape_of_compute(attrs: CountAttrs, data: te.Tensor) -> te.Tensor:
     def element(i: Scalar) -> Scalar:
         value = T.const(0, attrs.dtype)
         for axis, size in enumerate(shape):
-            value = T.select(T.equal(i, axis), T.const(size, attrs.dtype), value)
+            value = T.select(T.equal(i, axis), T.cast(size, attrs.dtype), value)
         return value
 
     return elements((len(shape),), element, name="shape_of")
 
 
 @shape_of.decompose
-def shape_of_decompose(attrs: CountAttrs, data: Expr) -> Expr:
+def shape_of_decompose(attrs: CountAttrs, data: Expr) -> Expr | None:
     ty = data.checked_type
     assert isinstance(ty, TensorType), "checked by infer"
-    return Constant(_of_shape(ty.static, attrs.dtype))
+    is_open = any(isinstance(size, AnyDim) for size in ty.shape)
+    return None if is_open else Constant(_of_shape(ty.static, attrs.dtype))
 
 
 @ndarray_size.infer
@@ -490,14 +491,15 @@ def ndarray_size_reference(attrs: CountAttrs, data: Array) -> Array:
 @ndarray_size.compute
 def ndarray_size_compute(attrs: CountAttrs, data: te.Tensor) -> te.Tensor:
     size = math.prod(te.extents(data))
-    return elements((), lambda *i: T.const(size, attrs.dtype), name="ndarray_size")
+    return elements((), lambda *i: T.cast(size, attrs.dtype), name="ndarray_size")
 
 
 @ndarray_size.decompose
-def ndarray_size_decompose(attrs: CountAttrs, data: Expr) -> Expr:
+def ndarray_size_decompose(attrs: CountAttrs, data: Expr) -> Expr | None:
     ty = data.checked_type
     assert isinstance(ty, TensorType), "checked by infer"
-    return Constant(np.array(ty.size, DType(attrs.dtype).numpy))
+    is_open = any(isinstance(size, AnyDim) for size in ty.shape)
+    return None if is_open else Constant(np.array(ty.size, DType(attrs.dtype).numpy))
 
 
 @shape_of.samples

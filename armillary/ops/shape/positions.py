@@ -83,7 +83,7 @@ def sequence_mask_compute(attrs: SequenceMaskAttrs, data: te.Tensor, lengths: te
         end = widened(lengths(i[1 - axis]))
         return T.if_then_else(T.less(T.cast(i[axis], end.dtype), end), data(*i), T.const(attrs.mask_value, data.dtype))
 
-    return elements(te.static_shape(data), element, name="sequence_mask", tag="injective")
+    return elements(te.extents(data), element, name="sequence_mask", tag="injective")
 
 
 @sequence_mask.samples
@@ -127,7 +127,7 @@ def unravel_index_reference(attrs: None, indices: Array, shape: Array) -> Array:
 
 @unravel_index.compute
 def unravel_index_compute(attrs: None, indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
-    rank, places = te.static_shape(shape)[0], te.static_shape(indices)
+    rank, places = te.static_shape(shape)[0], te.extents(indices)
 
     def coordinate(axis: int, *i: Index) -> Scalar:
         rest = T.cast(indices(*i), "int64")
@@ -183,7 +183,7 @@ def invert_permutation_reference(attrs: None, data: Array) -> Array:
 
 @invert_permutation.compute
 def invert_permutation_compute(attrs: None, data: te.Tensor) -> te.Tensor:
-    (size,) = te.static_shape(data)
+    (size,) = te.extents(data)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         return S.seq(
@@ -234,8 +234,8 @@ def adv_index_reference(attrs: None, inputs: Sequence[Array]) -> Array:
 @adv_index.compute
 def adv_index_compute(attrs: None, inputs: Sequence[te.Tensor]) -> te.Tensor:
     data, *indices = inputs
-    sizes, shapes = te.static_shape(data), [te.static_shape(t) for t in indices]
-    places = np.broadcast_shapes(*shapes)
+    sizes, shapes = te.extents(data), [te.extents(t) for t in indices]
+    places = broadcast_shapes("adv_index", *shapes)
 
     def element(*i: Index) -> Scalar:
         head = i[: len(places)]

@@ -17,6 +17,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, scalar, te
 from armillary.ops._loops import load, nest, nest_apart, rows, store
 from armillary.ops._types import axis_of, check_kind, check_same_dtype, check_to_read, f32, i32, ints
+from armillary.ops.nn._windows import same_dim
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Precision
@@ -179,8 +180,8 @@ def infer_scatter_nd(attrs: ScatterNdAttrs, data: Type, indices: Type, updates: 
     depth = places.shape[0] if places.ndim else 0
     if isinstance(depth, AnyDim) or not places.ndim or depth > ty.ndim:
         raise TypeMismatch(f"scatter_nd: indices {places.shape} address {depth} axes, data {ty.shape} has {ty.ndim}")
-    if values.shape != (*places.shape[1:], *ty.shape[depth:]):
-        wanted = (*places.shape[1:], *ty.shape[depth:])
+    wanted = (*places.shape[1:], *ty.shape[depth:])
+    if values.ndim != len(wanted) or not all(map(same_dim, values.shape, wanted)):
         raise TypeMismatch(f"scatter_nd: updates has shape {values.shape}, wanted {wanted}")
     check_to_read("scatter_nd", ty, range(depth), values.shape)
     return ty
@@ -198,8 +199,8 @@ def scatter_nd_reference(attrs: ScatterNdAttrs, data: Array, indices: Array, upd
 
 @scatter_nd.compute
 def scatter_nd_compute(attrs: ScatterNdAttrs, data: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> te.Tensor:
-    shape, places, values = (te.static_shape(t) for t in (data, indices, updates))
-    depth, count, combine = places[0], len(places) - 1, _COMBINE[attrs.mode][0]
+    shape, places, values = (te.extents(t) for t in (data, indices, updates))
+    depth, count, combine = te.static_shape(indices, 1)[0], len(places) - 1, _COMBINE[attrs.mode][0]
 
     def update(ins: list[Buffer], out: Buffer) -> Stmt:
         def one(i: Sequence[Scalar]) -> Stmt:

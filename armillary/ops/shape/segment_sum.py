@@ -56,15 +56,15 @@ def _reference(attrs: SegmentSumAttrs, data: Array, segment_ids: Array) -> Array
 
 @segment_sum.decompose
 def _decompose(attrs: SegmentSumAttrs, data: Expr, segment_ids: Expr) -> Expr:
-    ty, count, number = type_of(data), type_of(segment_ids).static[0], attrs.num_segments
+    ty, (count,), number = type_of(data), type_of(segment_ids).known, attrs.num_segments
     if number is None and isinstance(segment_ids, Constant):
         number = int(segment_ids.data.max(initial=-1)) + 1
     if number is None:
         raise UnsupportedError(f"{NAME}: the size of the result would be a value", hint="give num_segments")
     rows = data
-    if count < ty.static[0]:
+    if count != ty.known[0]:
         rows = call("strided_slice", data, begin=(0,), end=(count,), strides=(1,), axes=(0,))
-    start = call("zeros", shape=(number, *ty.static[1:]), dtype=str(ty.dtype))
+    start = call("zeros", shape=(number, *ty.known[1:]), dtype=str(ty.dtype))
     return call("scatter_nd", start, reshape_to(segment_ids, (1, count)), rows, mode="add")
 
 

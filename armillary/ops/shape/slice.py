@@ -219,7 +219,7 @@ def slice_like_compute(attrs: SliceLikeAttrs, data: te.Tensor, like: te.Tensor) 
 def slice_like_decompose(attrs: SliceLikeAttrs, data: Expr, like: Expr) -> Expr:
     types = data.checked_type, like.checked_type
     assert isinstance(types[0], TensorType) and isinstance(types[1], TensorType), "checked by infer"
-    shape = _cut(attrs, types[0].static, types[1].static)
+    shape = _cut(attrs, types[0].known, types[1].known)
     return strided_slice(data, (0,) * len(shape), shape)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, by_name, te
@@ -306,7 +307,7 @@ collapse_sum_like = Op(
 )
 
 
-def _collapsed(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...]:
+def _collapsed(shape: Sequence[Dim], to: Sequence[Dim]) -> tuple[int, ...]:
     lead = len(shape) - len(to)
     return (*range(lead), *(lead + n for n, size in enumerate(to) if size == 1 and shape[lead + n] != 1))
 
@@ -317,7 +318,7 @@ def _infer_collapse(name: str, data: TensorType, to: Sequence[int]) -> TensorTyp
     return TensorType(tuple(to), data.dtype)
 
 
-def _collapse(data: Expr, shape: Sequence[int], to: Sequence[int]) -> Expr:
+def _collapse(data: Expr, shape: Sequence[Dim], to: Sequence[Known]) -> Expr:
     axes = _collapsed(shape, to)
     summed = by_name("sum")(data, axis=axes, keepdims=True) if axes else data
     return by_name("reshape")(summed, newshape=tuple(to), allowzero=True)
@@ -341,7 +342,7 @@ def collapse_sum_to_reference(attrs: CollapseSumAttrs, data: Array) -> Array:
 
 @collapse_sum_to.decompose
 def collapse_sum_to_rule(attrs: CollapseSumAttrs, data: Expr) -> Expr:
-    return _collapse(data, type_of(data).static, int_list(attrs.shape))
+    return _collapse(data, type_of(data).shape, int_list(attrs.shape))
 
 
 @collapse_sum_like.infer
@@ -359,7 +360,7 @@ def collapse_sum_like_reference(attrs: None, data: Array, like: Array) -> Array:
 
 @collapse_sum_like.decompose
 def collapse_sum_like_rule(attrs: None, data: Expr, like: Expr) -> Expr:
-    return _collapse(data, type_of(data).static, type_of(like).static)
+    return _collapse(data, type_of(data).shape, type_of(like).known)
 
 
 def _to_known_shape(call: Call) -> Expr | None:
@@ -420,13 +421,10 @@ def _spread(size: Dim, stride: int) -> Dim:
     return (size - 1) * stride + 1 if size else 0
 
 
-def _dilated(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    return tuple((size - 1) * s + 1 if size else 0 for size, s in zip(shape, strides))
-
-
 @dilate.reference
 def dilate_reference(attrs: DilateAttrs, data: Array) -> Array:
-    result = np.full(_dilated(data.shape, attrs.strides), attrs.dilation_value, data.dtype)
+    shape = [(size - 1) * s + 1 if size else 0 for size, s in zip(data.shape, attrs.strides, strict=True)]
+    result = np.full(shape, attrs.dilation_value, data.dtype)
     result[tuple(slice(None, None, s) for s in attrs.strides)] = data
     return result
 
@@ -441,7 +439,7 @@ def dilate_compute(attrs: DilateAttrs, data: te.Tensor) -> te.Tensor:
         value = data(*(T.floordiv(index, s) if s > 1 else index for index, s in zip(i, attrs.strides)))
         return T.if_then_else(inside, value, T.const(attrs.dilation_value, data.dtype))
 
-    return elements(_dilated(te.static_shape(data), attrs.strides), element, name="dilate", tag="injective")
+    return elements(tuple(map(_spread, te.extents(data), attrs.strides)), element, name="dilate", tag="injective")
 
 
 @dilate.samples

@@ -66,7 +66,7 @@ def _reference(attrs: AffineGridAttrs, data: Array) -> Array:
 @affine_grid.decompose
 def _decompose(attrs: AffineGridAttrs, data: Expr) -> Expr:
     ty = type_of(data)
-    count = ty.static[0]
+    count = ty.known[0]
     FOLDED_BYTES.check(48 * math.prod(per_axis(NAME, "target_shape", attrs.target_shape, 2)), NAME)
     product = call("nn.dense", reshape_to(data, (count * 2, 3)), const(_unmoved(attrs, ty.dtype)))
     return reshape_to(product, (count, 2, *per_axis(NAME, "target_shape", attrs.target_shape, 2)))

@@ -91,16 +91,17 @@ def _read(picture: Array, y: Array, x: Array, method: str) -> Array:
 @crop_and_resize.compute
 def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices: Tensor) -> Tensor:
     layout, wanted = attrs.layout, per_axis(NAME, "crop_size", attrs.crop_size, 2)
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     sizes = [shape[layout.index(axis)] for axis in "HW"]
-    regions, channels = te.static_shape(boxes)[0], shape[layout.index("C")]
+    ends = [float(s - 1) if isinstance(s, int) else T.cast(s - 1, "float32") for s in sizes]
+    regions, channels = te.extents(boxes)[0], shape[layout.index("C")]
     dtype, method = attrs.out_dtype or str(data.dtype), _method(attrs)
 
     def along(k: int) -> Tensor:
         def place(r: te.Expr, i: te.Expr) -> te.Expr:
             start, end = boxes(r, k).astype("float32"), boxes(r, k + 2).astype("float32")
-            step = (end - start) * float(sizes[k] - 1) / float(max(wanted[k] - 1, 1))
-            return start * float(sizes[k] - 1) + step * i.astype("float32")
+            step = (end - start) * ends[k] / float(max(wanted[k] - 1, 1))
+            return start * ends[k] + step * i.astype("float32")
 
         return te.compute((regions, wanted[k]), place, name="crop_place", tag="packed")
 
@@ -109,7 +110,7 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
     def element(*index: te.Expr) -> te.Expr:
         at = dict(zip(layout, index, strict=True))
         y, x = (places[k](at["N"], at["HW"[k]]) for k in range(2))
-        inside = T.all_of(y >= 0.0, y <= float(sizes[0] - 1), x >= 0.0, x <= float(sizes[1] - 1))
+        inside = T.all_of(y >= 0.0, y <= ends[0], x >= 0.0, x <= ends[1])
         image = place_within(box_indices(at["N"]), shape[0] - 1)
 
         def read(row: te.Expr, column: te.Expr) -> te.Expr:

@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
-from armillary.base.extent import note_at_most
+from armillary.base.extent import Known, note_at_most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import S, T, te
@@ -114,7 +114,7 @@ def _compute(
     attrs: NonMaxSuppressionAttrs, data: Tensor, count: Tensor, indices: Tensor, most: Tensor, iou: Tensor
 ) -> Tensor | list[Tensor]:
     """Scores of the boxes that count, their order, then each box against those that stay."""
-    batch, size, width = te.static_shape(data)
+    batch, size, width = te.extents(data)
     dtype = str(data.dtype)
 
     def score(b: te.Expr, i: te.Expr) -> te.Expr:
@@ -126,7 +126,7 @@ def _compute(
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         return rows([batch], lambda at: _image(_Image(attrs, ins, outs, at[0], size, width)))
 
-    shapes: list[tuple[int, ...]] = [(batch, size), (batch, 1)] if attrs.return_indices else [(batch, size, width)]
+    shapes: list[tuple[Known, ...]] = [(batch, size), (batch, 1)] if attrs.return_indices else [(batch, size, width)]
     types = ["int32", "int32"] if attrs.return_indices else [dtype]
     operands = [data, count, indices, most, iou, order]
     result: Tensor | list[Tensor] = te.extern(shapes, operands, body, name="suppress", dtype=types)
@@ -141,8 +141,8 @@ class _Image:
     ins: list[Buffer]
     outs: list[Buffer]
     b: Index
-    size: int
-    width: int
+    size: Known
+    width: Known
 
     def box(self, i: Index, column: Index) -> Index:
         return load(self.ins[0], self.b, i, column)

@@ -91,7 +91,7 @@ def _flops(attrs: RoiPoolAttrs, types: Sequence[TensorType], result: TensorType)
 def _compute(attrs: RoiPoolAttrs, data: Tensor, rois: Tensor) -> Tensor:
     """Bounds of the cells along both axes, then maxima down the columns, then along the rows."""
     layout, counts = attrs.layout, per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
-    shape, regions = te.static_shape(data), te.static_shape(rois)[0]
+    shape, regions = te.extents(data), te.extents(rois)[0]
     sizes = [shape[layout.index(axis)] for axis in "HW"]
     channels = shape[layout.index("C")]
 
@@ -104,7 +104,7 @@ def _compute(attrs: RoiPoolAttrs, data: Tensor, rois: Tensor) -> Tensor:
             share = extent * cell // counts[k]  # of whole numbers: no rounding of quotients
             upper = (extent * (cell + 1) + (counts[k] - 1)) // counts[k]
             at = T.select(T.equal(side, T.const(0)), share, upper) + first
-            return T.minimum(T.maximum(at, T.const(0)), T.const(sizes[k]))
+            return T.minimum(T.maximum(at, T.const(0)), T.cast(sizes[k], "int32"))
 
         return te.compute((regions, counts[k], 2), bound, name="roi_bounds", tag="packed")
 

@@ -65,7 +65,7 @@ def _counts(attrs: ValidCountsAttrs, data: Array) -> tuple[Array, Array, Array]:
 
 @get_valid_counts.compute
 def _compute_counts(attrs: ValidCountsAttrs, data: Tensor) -> list[Tensor]:
-    batch, size, width = te.static_shape(data)
+    batch, size, width = te.extents(data)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         def image(at: list[te.Expr]) -> Stmt:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from armillary.base.extent import Known, typical
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import call, f32, need_rank, reshape_to, type_of
@@ -37,7 +38,7 @@ def _infer(attrs: YoloReorgAttrs, data: Type) -> TensorType:
     return TensorType((n, c * s * s, h // s, w // s), x.dtype)
 
 
-def _split(attrs: YoloReorgAttrs, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _split(attrs: YoloReorgAttrs, shape: tuple[Known, ...]) -> tuple[tuple[Known, ...], tuple[Known, ...]]:
     """The data as (N, channels of the image, H, row in a pixel, W, column in a pixel); the result."""
     (n, c, h, w), s = shape, attrs.stride
     return (n, c // (s * s), h, s, w, s), (n, c * s * s, h // s, w // s)
@@ -46,12 +47,13 @@ def _split(attrs: YoloReorgAttrs, shape: tuple[int, ...]) -> tuple[tuple[int, ..
 @yolo_reorg.reference
 def _reference(attrs: YoloReorgAttrs, data: Array) -> Array:
     image, result = _split(attrs, data.shape)
-    return data.reshape(image).transpose(0, 3, 5, 1, 2, 4).reshape(result)
+    turned = data.reshape([typical(n) for n in image]).transpose(0, 3, 5, 1, 2, 4)
+    return turned.reshape([typical(n) for n in result])
 
 
 @yolo_reorg.decompose
 def _decompose(attrs: YoloReorgAttrs, data: Expr) -> Expr:
-    image, result = _split(attrs, type_of(data).static)
+    image, result = _split(attrs, type_of(data).known)
     return reshape_to(call("transpose", reshape_to(data, image), axes=(0, 3, 5, 1, 2, 4)), result)
 
 

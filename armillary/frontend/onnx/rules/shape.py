@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.extent import Extent
+from armillary.base.extent import Extent, note_meeting
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
@@ -20,7 +20,7 @@ from armillary.ops._deferred import by_name
 from armillary.ops._types import axes_of, axis_of, dims_product, int_list, like_const
 from armillary.ops.shape.shape import expand_dims, reshape, squeeze, transpose
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
-from armillary.relay.types import AnyDim
+from armillary.relay.types import AnyDim, Dim
 
 SMALL = 65_536  # elements of a computed constant that is kept as one
 arange, full, sizes = map(by_name, ("arange", "full", "sizes"))
@@ -145,10 +145,20 @@ def from_onnx_expand(node: OnnxNode) -> Expr:
     data, shape = node.type_of(0), node.sizes(1, "shape")
     rank = max(data.ndim, len(shape))
     have, want = ((1,) * (rank - len(dims)) + tuple(dims) for dims in (data.shape, shape))
-    target = tuple(d if w == 1 else w for d, w in zip(have, want, strict=True))  # sizes that meet are compared in a run
+    target = tuple(
+        d if _is_one(w) else w for d, w in zip(have, want, strict=True)
+    )  # sizes that meet are compared in a run
     if target == data.shape:
         return node.input(0)
     return broadcast_to(node.input(0), target)
+
+
+def _is_one(size: Dim) -> bool:
+    """Whether a size is 1, or at most 1: exporters slice a row of what may have none, min(1, n), and expand by that."""
+    if isinstance(size, Extent) and size.bounds[1] == 1:
+        note_meeting(size, 1)
+        return True
+    return size == 1
 
 
 @from_onnx("Shape")
