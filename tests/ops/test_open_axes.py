@@ -103,6 +103,10 @@ def _argument(name: str, ty: Type, params: list[Var]) -> Expr:
     return params[-1]
 
 
+def _constant(value: object) -> Expr:
+    return Tuple(tuple(map(_constant, value))) if isinstance(value, tuple) else relay.const(value)
+
+
 def _run(name: str, axis: int) -> None:
     op, sample = OPS[name], sampling.list_samples(OPS[name])[0]
     arrays, known = sampling.arrays_of(sample, name), sampling.compile_time_arguments(op, sample)
@@ -121,7 +125,7 @@ def _run(name: str, axis: int) -> None:
         chosen = some(open_inputs)
     params: list[Var] = []
     args = [
-        relay.const(array) if k in known else _argument(f"p{k}", ty, params)
+        _constant(array) if k in known else _argument(f"p{k}", ty, params)
         for k, (array, ty) in enumerate(zip(arrays, chosen, strict=True))
     ]
     function = Function(params, Call(op, tuple(args), sample.attrs))
