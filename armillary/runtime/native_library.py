@@ -93,6 +93,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_pool_create", c_void_p, (c_int, c_int, *_ERR)),
     ("arm_pool_configure", c_int, (c_void_p, c_int, c_int, *_ERR)),
     ("arm_pool_threads", c_int, (c_void_p,)),
+    ("arm_pool_enter", None, (c_void_p,)),
+    ("arm_pool_leave", None, (c_void_p,)),
     ("arm_pool_destroy", None, (c_void_p,)),
     ("arm_pool_run", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int)),
     ("arm_pool_run_steps", c_int32, (c_void_p, c_void_p, c_int, c_int, c_void_p)),

@@ -7,6 +7,9 @@ executor was made. A second executor that runs while the pool is busy runs on it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from armillary.base.boundary import boundary
 from armillary.base.config import setting
 from armillary.base.once import once
@@ -28,6 +31,17 @@ def pool() -> int:
 def num_threads() -> int:
     """Threads that a new executor uses, the caller's included."""
     return int(native().arm_pool_threads(pool()))
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Loops of other threads leave this one a CPU, also while it waits for its turn or copies what it was given."""
+    threads = pool()
+    native().arm_pool_enter(threads)
+    try:
+        yield
+    finally:
+        native().arm_pool_leave(threads)
 
 
 @boundary("config_threadpool", arguments=True)

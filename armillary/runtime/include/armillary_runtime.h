@@ -66,6 +66,10 @@ ARM_API void arm_packed_set(arm_packed_fn function);
 ARM_API arm_pool *arm_pool_create(int threads, int bind, char *err, size_t err_size);
 ARM_API int arm_pool_configure(arm_pool *pool, int threads, int bind, char *err, size_t err_size);
 ARM_API int arm_pool_threads(const arm_pool *pool);
+/* Around what a thread does for a run, its waiting included: loops of other threads leave it a CPU. Runs of graphs do so
+ * themselves; a service whose threads also prepare inputs does well to say it for all of that. Calls may be nested. */
+ARM_API void arm_pool_enter(arm_pool *pool);
+ARM_API void arm_pool_leave(arm_pool *pool);
 ARM_API int arm_cpu_count(void); /* the CPUs that this process may use */
 ARM_API void arm_pool_destroy(arm_pool *pool);
 /* Run fn over [0, extent) on at most max_threads threads; returns the first non-zero code. Inline if the pool is busy. */

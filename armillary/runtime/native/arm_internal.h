@@ -56,9 +56,6 @@ int arm_json_int(const arm_json *json, int32_t value, int64_t low, int64_t high,
 /* Loops of a job: none depends on another. `failed`: the first that gave a code other than 0, which is the result. */
 #define ARM_MAX_LOOPS 8
 int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed);
-/* Around the run of a graph: loops of other threads then leave this one its CPU. */
-void arm_pool_enter(arm_pool *pool);
-void arm_pool_leave(arm_pool *pool);
 
 /* Extents (arm_extent.c): expressions over named sizes, in postfix code; count 0: none. Value: -1 where it is negative, or
  * beyond ARM_MAX_BYTES. */

@@ -80,7 +80,7 @@ struct arm_pool {
   _Alignas(CACHE_LINE) _Atomic int64_t failure; /* the first: its loop, and below that 32 bits of code; 0: none */
   _Alignas(CACHE_LINE) _Atomic int busy;
   _Atomic int threads;
-  _Atomic int callers; /* threads that are running a graph; others open a job now and then */
+  _Atomic int callers; /* threads that have entered */
   uint64_t generation; /* of the last job */
   int bind, started;
   worker *workers;
@@ -379,19 +379,19 @@ static void join(arm_pool *pool, int count) {
   }
 }
 
-static _Thread_local int graphs; /* that this thread is in: one may run another */
+static _Thread_local int entered; /* times this thread has: one graph may run another */
 
 void arm_pool_enter(arm_pool *pool) {
-  if (pool != NULL && graphs++ == 0) atomic_fetch_add_explicit(&pool->callers, 1, memory_order_relaxed);
+  if (pool != NULL && entered++ == 0) atomic_fetch_add_explicit(&pool->callers, 1, memory_order_relaxed);
 }
 
 void arm_pool_leave(arm_pool *pool) {
-  if (pool != NULL && --graphs == 0) atomic_fetch_sub_explicit(&pool->callers, 1, memory_order_relaxed);
+  if (pool != NULL && --entered == 0) atomic_fetch_sub_explicit(&pool->callers, 1, memory_order_relaxed);
 }
 
 /* How many of so many threads' CPUs belong to calls of other threads. */
 static int others(const arm_pool *pool, int threads) {
-  int callers = atomic_load_explicit(&pool->callers, memory_order_relaxed) - (graphs > 0);
+  int callers = atomic_load_explicit(&pool->callers, memory_order_relaxed) - (entered > 0);
   int spare = atomic_load_explicit(&pool->threads, memory_order_relaxed) - threads; /* that this loop has no use for */
   return callers > spare ? callers - spare : 0;
 }
@@ -448,7 +448,7 @@ static void after_fork_child(void) {
     atomic_store(&pool->job.open, 0);
     atomic_store(&pool->sleepers, 0);
     atomic_store(&pool->busy, 0);
-    atomic_store(&pool->callers, graphs > 0);
+    atomic_store(&pool->callers, entered > 0);
     atomic_store(&pool->stop, 0);
     pool->started = 0;
     pthread_mutex_init(&pool->lock, NULL);
