@@ -68,12 +68,12 @@ def main() -> None:
                 own = count(counter, args.target, module, DispatchContext(), folder / "a.so")
                 best, line = own, ""
                 for index, _ in task.template.estimates(task)[: args.each]:
-                    given = MeasureInput(task.target, task, task.config_space.get(index))
-                    records = autotvm.ApplyHistoryBest([(given, MeasureResult((1.0,), 0, 0.0, 0.0))], warns=False)
-                    found = count(counter, args.target, module, records, folder / "b.so")
-                    if found < best:
-                        result = MeasureResult((float(found),), 0, 0.0, 0.0)
-                        best, line = found, json.dumps(json.loads(encode(given, result)) | mark)
+                    workload = MeasureInput(task.target, task, task.config_space.get(index))
+                    records = autotvm.ApplyHistoryBest([(workload, MeasureResult((1.0,), 0, 0.0, 0.0))], warns=False)
+                    instructions = count(counter, args.target, module, records, folder / "b.so")
+                    if instructions < best:
+                        result = MeasureResult((float(instructions),), 0, 0.0, 0.0)
+                        best, line = instructions, json.dumps(json.loads(encode(workload, result)) | mark)
                 if best < _GAIN * own:
                     lines.append(line)
                     args.output.write_text("".join(f"{line}\n" for line in lines))

@@ -177,11 +177,11 @@ def _has_layout(nodes: Nodes, place: int, target_ops: Container[Op], input_names
 def get_in_nodes(node_list: Nodes, target_ops: Container[Op], input_names: Container[str]) -> Links:
     """For each node with a layout of its own those that it reads; what reads only boundaries is left out, unless it is
     tuned."""
-    found: Links = {}
+    ancestors: Links = {}
     for place, entry in enumerate(node_list):
         if not is_boundary_node(entry, input_names) and not is_skipped_node(entry):
-            get_direct_ancestor(node_list, found, target_ops, place, input_names)
-    links = {k: list(v) for k, v in found.items() if _has_layout(node_list, k, target_ops, input_names)}
+            get_direct_ancestor(node_list, ancestors, target_ops, place, input_names)
+    links = {k: list(v) for k, v in ancestors.items() if _has_layout(node_list, k, target_ops, input_names)}
     _leave_out(links, lambda k: node_list[k]["op"] not in target_ops and not any(j in links for j in links[k]))
     _leave_out(links, lambda k: not links[k])
     return links

@@ -69,11 +69,11 @@ def _refusing(configure: _Method, validate: _Method | None) -> _Method:
     @functools.wraps(configure)
     def refusing(*args: object, **kwargs: object) -> object:
         try:
-            given = signature.bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
             return configure(*args, **kwargs)  # which says in Python's words what does not fit
-        given.apply_defaults()
-        infos = {name: _info_of(given.arguments[name], has_none) for name, has_none in optional.items()}
+        bound.apply_defaults()
+        infos = {name: _info_of(bound.arguments[name], has_none) for name, has_none in optional.items()}
         method = type(args[0]).validate  # type: ignore[attr-defined]  # has it; called without its guard
         status: Status = method.__func__.__wrapped__(type(args[0]), **infos)
         if not status:
@@ -138,14 +138,14 @@ def _kind_of(annotation: str, names: Mapping[str, object]) -> type | None:
     return kind if is_known else None  # type: ignore[return-value]  # a type
 
 
-def _objection_to_kind(name: str, given: object, kind: type) -> str:
+def _objection_to_kind(name: str, value: object, kind: type) -> str:
     """What is wrong with an argument that is information, a list, a number or one of an enumeration, or nothing."""
-    if isinstance(given, _TAKEN.get(kind, kind)) and (kind is not bool or given in (0, 1)):
+    if isinstance(value, _TAKEN.get(kind, kind)) and (kind is not bool or value in (0, 1)):
         return ""
     members = [_WORDS.get(kind, kind.__name__)]
     if issubclass(kind, Enum):
         members = [f"{kind.__name__}.{member.name}" for member in kind]
-    return f"{name} is {given!r:.60}, wanted {' or '.join(members)}"
+    return f"{name} is {value!r:.60}, wanted {' or '.join(members)}"
 
 
 def _type_of(image: object) -> DataType:

@@ -154,7 +154,7 @@ def kernel_target(target: Target) -> Target:
 
 
 def aot_library(
-    made: GraphLibrary,
+    graph_library: GraphLibrary,
     relay_text: str,
     alignment: int,
     workspaces: WorkspaceMemoryPools | None,
@@ -166,17 +166,17 @@ def aot_library(
     large enough. Where constants lie is the linker's to say.
     """
     library = AotLibrary(
-        made.target,
-        made.objects,
-        made.descriptor,
-        made._externs,
-        lambda form: str(made.get_source(form)),
-        made.graph_json,
-        made.params.held,
-        made.libmod_name,
+        graph_library.target,
+        graph_library.objects,
+        graph_library.descriptor,
+        graph_library._externs,
+        lambda form: str(graph_library.get_source(form)),
+        graph_library.graph_json,
+        graph_library.params.held,
+        graph_library.libmod_name,
     )
-    library.offload_report, library.alignment, library.relay_text = made.offload_report, alignment, relay_text
-    if '"state":' in made.graph_json:
+    library.offload_report, library.alignment, library.relay_text = graph_library.offload_report, alignment, relay_text
+    if '"state":' in graph_library.graph_json:
         raise UnsupportedError("a C package has no states", hint="executor='graph', or give them as inputs and outputs")
     if alignment <= 0 or alignment & (alignment - 1):
         raise UnsupportedError(f"workspace-byte-alignment is {alignment}, wanted a power of two")

@@ -123,8 +123,8 @@ def load(
     shapes = {name: tuple(int(size) for size in shape) for name, shape in (shape_dict or {}).items()}
     mod, params = _read(str(path), shapes, form=model_format or "")
     if freeze_params and params:
-        mod, given = mod.copy(), params
-        mod["main"], params = bind_params_by_name(mod["main"], given), {}
+        mod, constants = mod.copy(), params
+        mod["main"], params = bind_params_by_name(mod["main"], constants), {}
     return TVMCModel(mod, params)
 
 

@@ -45,6 +45,14 @@ def test_a_network_is_what_eager_gives(scripted: bool) -> None:
     check(Network(), [torch.randn(2, 3, 8, 8)], scripted)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "padding", "dilation"), [(3, "same", 1), (4, "same", 1), (5, "same", 2), (3, "valid", 2)]
+)
+def test_padding_may_be_a_word(kernel: int, padding: str, dilation: int) -> None:
+    model = nn.Conv2d(4, 6, kernel, padding=padding, groups=2, dilation=dilation)
+    check(model, [torch.randn(2, 4, 16, 18)], scripted=False)
+
+
 def test_parameters_are_named_as_in_the_model_and_friendly_where_asked() -> None:
     traced = torch.jit.trace(Network().eval(), torch.randn(1, 3, 8, 8))
     module, params = relay.frontend.from_pytorch(traced, [("data", (1, 3, 8, 8))])

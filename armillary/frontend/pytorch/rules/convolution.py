@@ -54,7 +54,7 @@ def convolution(
     return result if data is x else op("squeeze", result, axis=(0,))
 
 
-@aten("conv1d", "conv2d", "conv3d")
+@aten("conv1d", "conv2d", "conv3d", "_convolution_mode")
 def conv(
     call: AtenCall,
     x: Expr,
