@@ -32,9 +32,8 @@ _ITEMS = 16  # of a group, along a stage's window
 # Loops whose bands have a row of so many results each.
 _COUNTED = {each.name: 2 for each in (statistics.SUMS, *statistics.EXTREMES.values())}
 _COUNTED[statistics.COUNTS.name] = statistics.COUNTERS
-Kernel = tuple[
-    str, str, PrimFunc, tuple[str, ...]
-]  # how programs find it, its file, its loops, which numbers are reals
+# How programs find it, its file, its loops, which numbers are reals.
+Kernel = tuple[str, str, PrimFunc, tuple[str, ...]]
 
 
 def stage_program(stage: Stage) -> PrimFunc:
@@ -52,8 +51,8 @@ def _kernels(kernel: Formula | Stage | Loops) -> Iterator[Kernel]:
     """A stage's kernel, one of loops that count; a formula's for each border, any window, tensors of one plane."""
     if isinstance(kernel, Loops):
         if kernel.name in _COUNTED:
-            program = LoopsProgram(kernel, (BANDS, _COUNTED[kernel.name]))
-            yield kernel.name, program.name(), program.function(), ()
+            counting = LoopsProgram(kernel, (BANDS, _COUNTED[kernel.name]))
+            yield kernel.name, counting.name(), counting.function(), ()
         return
     if isinstance(kernel, Stage):
         yield kernel.name, kernel.name, stage_program(kernel), kernel.reals

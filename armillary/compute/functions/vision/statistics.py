@@ -40,7 +40,7 @@ from armillary.tir.ir_builder import IRBuilder
 U8, S16, U32, F32 = DataType.U8, DataType.S16, DataType.U32, DataType.F32
 _ZERO = T.const(0)
 _COPIES = 4  # counters for each value: neighbours of the same value do not wait for one another
-COUNTERS = 256 * _COPIES
+COUNTERS: int = 256 * _COPIES
 
 
 def _count(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
@@ -87,10 +87,12 @@ def _integrate(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, col
             total[y, x] = T.cast(T.add(running[0], here), "uint32")
 
 
-COUNTS = Loops("count_values", ("uint8",), _count, "int32")
-SUMS = Loops("add_up", ("uint8",), _add_up, "int64")
+COUNTS: Loops = Loops("count_values", ("uint8",), _count, "int32")
+SUMS: Loops = Loops("add_up", ("uint8",), _add_up, "int64")
 INTEGRAL = Loops("integral_image", ("uint8", "uint32"), _integrate)
-EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for k in (U8, S16, F32)}
+EXTREMES: dict[DataType, Loops] = {
+    k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for k in (U8, S16, F32)
+}
 
 
 class Counting(ConfiguredFunction):
