@@ -151,7 +151,7 @@ class Placed(Network):
     """A network of one kernel: 10 us, 9 with a record; a second executor without records takes what `again` says."""
 
     def __init__(self, again: list[float]) -> None:
-        super().__init__(IRModule({}), {}, "llvm", LocalRunner())
+        super().__init__(IRModule.from_expr(relay.const(0.0)), {}, "llvm", LocalRunner())
         self.again = [10.0, *again]
 
     def built(self, records: Sequence[Pair]) -> GraphLibrary:
@@ -184,7 +184,7 @@ class Slow(Network):
     """Two kernels of 10 us by a clock on which each run takes a millisecond; a record makes `a` faster, `b` slower."""
 
     def __init__(self) -> None:
-        super().__init__(IRModule({}), {}, "llvm", LocalRunner())
+        super().__init__(IRModule.from_expr(relay.const(0.0)), {}, "llvm", LocalRunner())
 
     def built(self, records: Sequence[Pair]) -> GraphLibrary:
         library: Any = frozenset(pair[0].task.name for pair in records)  # Any: in place of a library

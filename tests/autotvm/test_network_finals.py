@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from armillary import autotvm
+from armillary import autotvm, relay
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import Pair, best_of
@@ -40,7 +40,7 @@ class Known(Network):
     """A network of one kernel a task and one behind them, each with known times."""
 
     def __init__(self, *, with_names: bool = True) -> None:
-        super().__init__(IRModule({}), {}, "llvm", LocalRunner())
+        super().__init__(IRModule.from_expr(relay.const(0.0)), {}, "llvm", LocalRunner())
         self.with_names, self.builds = with_names, list[tuple[int, ...]]()
 
     def built(self, records: Sequence[Pair]) -> GraphLibrary:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from armillary import autotvm
+from armillary import autotvm, relay
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import Pair
@@ -75,7 +75,7 @@ class Simulated(Network):
     """A network of kernels with known times, under noise. The records are those of `pairs`, one for each kernel."""
 
     def __init__(self, noise: Noise, pairs: Sequence[Pair], seed: int, *, with_kernels: bool) -> None:
-        super().__init__(IRModule({}), {}, "llvm", LocalRunner())
+        super().__init__(IRModule.from_expr(relay.const(0.0)), {}, "llvm", LocalRunner())
         self.noise, self.pairs, self.rng, self.with_kernels = noise, pairs, np.random.default_rng(seed), with_kernels
         self.now = int(self.rng.integers(len(noise.moments)))
 

@@ -250,6 +250,7 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(files: dict[str, Path],
 def test_refusals_say_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", str(tmp_path / "none.so")]) == 4
     assert "there is no such file" in capsys.readouterr().err
+    (tmp_path / "model.bin").touch()
     assert main(["profile", str(tmp_path / "model.bin")]) == 4
     assert "use .onnx, .keras, .h5, -symbol.json, .tflite, .pb, .cfg or .relay" in capsys.readouterr().err
     for option in ("--runs", "--threads", "--top"):

@@ -40,7 +40,7 @@ def test_arithmetic_of_expressions_imports_its_operators() -> None:
 
 def test_a_look_at_all_finds_what_every_file_registers() -> None:
     rules = sum(":" in key for key in LISTED)
-    pytorch = ("aten:", "prims:", "quantized_decomposed:", "torchvision:", "transformers:")
+    pytorch = ("aten:", "complex:", "prims:", "quantized_decomposed:", "torchvision:", "transformers:")
     aten = sum(key.startswith(pytorch) for key in LISTED)
     others = sum(key.startswith(("mxnet:", "tensorflow:", "tflite")) for key in LISTED)
     code = "from armillary.frontend.pytorch.table import ATEN_RULES\nprint(len(OPS), len(ONNX_RULES), len(ATEN_RULES))"

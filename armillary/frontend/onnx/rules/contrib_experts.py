@@ -13,7 +13,7 @@ from armillary.base.aliases import Array
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules.contrib import DOMAIN
-from armillary.ops.decoder.low_bit_dense import BITS, unpacked
+from armillary.ops.decoder.low_bit_dense import unpacked
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, const
 
@@ -137,7 +137,7 @@ def _bits(node: OnnxNode) -> int:
 def _check_quantised(node: OnnxNode) -> None:
     """Refuse what is not integers with scales."""
     kind, bits, block = str(node.string("quant_type", "int") or "int"), _bits(node), int(node.int("block_size", 0))
-    if kind != "int" or bits not in BITS or block < 0 or any(not node.missing(k) for k in range(14, 30)):
+    if kind != "int" or bits not in (2, 4, 8) or block < 0 or any(not node.missing(k) for k in range(14, 30)):
         message = f"quant_type {kind!r} of {bits} bits in blocks of {block}, or weights of the router (input 14 on)"
         raise UnsupportedError(f"QMoE node {node.name!r}: {message}", hint="there are int of 2, 4 and 8 bits")
     for layer in range(3):
