@@ -20,7 +20,7 @@ import dataclasses
 from collections.abc import Sequence, Set
 
 from armillary.backends.cpu.graph._bf16_products import allowed
-from armillary.backends.small_floats.graph._narrow_kernel import kernel_of, with_stored
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.ops._dot_operands import BFLOAT16
 from armillary.relay.expr import Call, Expr, Function
@@ -28,6 +28,9 @@ from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import on_functions, op_name, tensor
 from armillary.relay.walk import not_primitive, post_order, users
 from armillary.transform import define_pass
+
+with deferred():
+    from armillary.backends.small_floats.graph._narrow_kernel import kernel_of, with_stored
 
 _DEPTHWISE = "nn.contrib_depthwise_conv2d_NCHWc"
 _MOVES = frozenset({"layout_transform", "reshape", "transpose", "strided_slice"})

@@ -18,16 +18,16 @@ import numpy as np
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.ir import IRModule
-from armillary.ops.decoder.low_bit_dense import NAME, packed
 from armillary.ops.nn.dense import dense
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Array, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import axes_of, call, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import axes_of, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
 with deferred():
+    from armillary.ops.decoder.low_bit_dense import low_bit_dense, packed  # few networks have such weights
     from armillary.ops.shape.shape import transpose
 
 _VECTOR = 16  # terms: groups are whole vectors of them
@@ -132,4 +132,4 @@ def _call(expr: Call, weight: _Weight, bits: int) -> Expr | None:
         return None
     group = values.shape[1] // weight.scales.shape[1]
     arguments = (packed(values, bits), weight.scales, np.ascontiguousarray(zeros).astype(np.uint8))
-    return call(NAME, expr.args[0], *map(Constant, arguments), bits=bits, group=group)
+    return low_bit_dense(expr.args[0], *map(Constant, arguments), bits=bits, group=group)
