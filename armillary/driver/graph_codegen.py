@@ -312,6 +312,7 @@ class _Builder:
                 message, span=call.span, hint="give each size a name of its own, of letters, digits and _"
             )
         self.plan.sizes[size.name] = size
+        count = count or self._constant(call.op.body.args[0])  # which fusion has put into the kernel
         self.plan.nodes[self.add(call, BIND, count, ())].attrs["size"] = size.name
         return count
 

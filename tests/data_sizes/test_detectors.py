@@ -153,3 +153,19 @@ def test_pads_that_are_negative_at_some_sizes_cut() -> None:
     file.add("Pad", "x pads value", "y")
     rows = [np.arange(2 * n, dtype=np.float32).reshape(2, n) for n in (3, 8, 20)]
     _check(file.model({"x": [2, "n"]}, "y"), *({"x": x} for x in rows))
+
+
+def test_boxes_that_are_constants_have_a_size_that_is_known_when_compiling() -> None:
+    file = _File(
+        boxes=_boxes(12, 3),
+        scores=_scores(2, 12, 4),
+        most=np.array([5]),
+        iou=np.float32([0.4]),
+        least=np.float32([0.3]),
+    )
+    file.add("NonMaxSuppression", "boxes scores most iou least", "chosen")
+    file.add("Slice", "chosen start end axis", "places")
+    file.held |= {"start": np.array([2]), "end": np.array([3]), "axis": np.array([1]), "least": np.float32([0.3])}
+    file.add("Cast", "places", "floats", to=F)
+    file.add("Add", "floats image", "moved")
+    _check(file.model({"image": [1, 1]}, "moved"), {"image": np.float32([[0.5]])})
