@@ -7,6 +7,7 @@ Invariant: nothing here has logic. Where to look next: `docs/architecture.md`, `
 
 from __future__ import annotations
 
+import armillary.wiring  # noqa: F401 - fills the slots of base/slots.py
 from armillary.base.lazy import find_old_modules, lazy_names
 
 __version__ = "0.1.0"

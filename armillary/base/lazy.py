@@ -13,11 +13,12 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
+T = TypeVar("T")
 _LOCK = threading.RLock()
 
 
@@ -78,7 +79,7 @@ class _Deferred:
         return self._resolved()(*args, **options)
 
 
-def imported(name: object) -> object:
+def imported(name: T) -> T:
     """What a name under `with deferred():` stands for, imported now: for what a module registers."""
     return name._resolved() if isinstance(name, _Deferred) else name
 

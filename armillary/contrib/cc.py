@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from armillary.artifact.library_sums import seal
 from armillary.base.boundary import boundary
 from armillary.base.c_compiler import archiver_of, as_command, need_compiler, run_compiler, write_archive
 from armillary.base.config import setting
 from armillary.base.files import MOST_MODEL_BYTES, read_regular, write_atomic
-from armillary.base.library_sums import seal
 from armillary.codegen.object.elf_object import foreign_symbols
 from armillary.codegen.object.registration import ADD
 from armillary.codegen.toolchain import link_without_compiler

@@ -19,7 +19,7 @@ from armillary.artifact import GraphNode, GraphSpec, SizeRow
 from armillary.artifact.kernel import CompiledKernel
 from armillary.artifact.outputs import ModelOutputs
 from armillary.backends.base import backend_of
-from armillary.backends.device_targets import DeviceTargets
+from armillary.backends.placement import DeviceTargets
 from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
 from armillary.base.extent import Dim, Extent

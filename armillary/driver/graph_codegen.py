@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.artifact import VariantRow
-from armillary.backends.device_targets import DEVICE
-from armillary.backends.scopes import scopes_of
+from armillary.backends.placement import DEVICE, scopes_of
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256

@@ -20,7 +20,7 @@ from pathlib import Path
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.artifact.kernel import CompiledKernel
 from armillary.backends.base import backend_of, is_built_in
-from armillary.backends.device_targets import DEVICE, HOSTED, DeviceTargets
+from armillary.backends.placement import DEVICE, HOSTED, DeviceTargets
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.lazy import deferred

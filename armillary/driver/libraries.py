@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from armillary.backends.device_targets import DeviceTargets
+from armillary.backends.placement import DeviceTargets
 from armillary.base.lazy import deferred
 from armillary.codegen.toolchain import is_cross
 from armillary.driver.variants import entries

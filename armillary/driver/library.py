@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import Descriptor, params_size, write_params
+from armillary.artifact.library_sums import TRAILER, seal, trailer
 from armillary.artifact.modules import ImportedModule, imported_modules
 from armillary.artifact.package import Package, WriteBehind, save_network, save_package
 from armillary.base.aliases import AnyFunction, Array
@@ -30,7 +31,6 @@ from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
 from armillary.base.lazy import deferred
-from armillary.base.library_sums import TRAILER, seal, trailer
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
 from armillary.codegen.object.elf_merge import merged_object

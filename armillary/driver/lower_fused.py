@@ -16,8 +16,8 @@ from typing import Any
 from armillary import te
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.base import backend_of
+from armillary.backends.placement import scopes_of
 from armillary.backends.registry import Fused, Implementation, Versions, choose, is_implemented, scripted
-from armillary.backends.scopes import scopes_of
 from armillary.backends.workload import Workload
 from armillary.base.aliases import Array
 from armillary.base.node import post_order

@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
+from armillary.base import slots
 from armillary.base.boundary import bounded
 from armillary.base.lazy import deferred, lazy_names
 from armillary.base.node import Node, Pairs, node
 from armillary.errors import ModelError
 
 with deferred():
-    from armillary.relay.adt.module import find_constructor as _find_constructor
-    from armillary.relay.adt.module import find_type as _find_type
-    from armillary.relay.adt.module import standard_module as _standard_module
-    from armillary.relay.analysis import close_over as _close_over  # only the graph language has free variables
-    from armillary.relay.expr import call as _call
-    from armillary.script.printer import script as _script
     from armillary.text.html import source_html
 
 
@@ -87,7 +82,7 @@ class BaseFunc(Node):
         """The function as a script, where it is one of loops; else its text."""
         name = str(self.get_attr("global_symbol", "main"))
         if self._has_script:
-            return str(_script(self))  # type: ignore[arg-type]  # a function of loops
+            return slots.script(self)  # type: ignore[arg-type]  # a function of loops
         return type(self)._module_printer(name, self, True)
 
     def show(self) -> None:
@@ -99,7 +94,7 @@ class BaseFunc(Node):
 
     def __call__(self, *args: object) -> Any:  # Any: expressions in, a call out
         """A call of the function, in a Relay expression."""
-        return _call(self, args)
+        return slots.call(self, args)
 
     def with_attr(self, key: str | Mapping[str, object], value: object = None) -> Any:  # Any: the same class as self
         """The function with one attribute more, or with several from a mapping."""
@@ -133,7 +128,7 @@ class GlobalVar(Node):
 
     def __call__(self, *args: object) -> Any:  # Any: expressions in, a call out
         """A call of the module's function of this name."""
-        return _call(self, args)
+        return slots.call(self, args)
 
     def astext(self, show_meta_data: bool = True) -> str:
         """The name as programs write it."""
@@ -168,7 +163,7 @@ class IRModule:
         """A module whose "main" is `expr`: a function, or an expression to be closed over its free variables."""
         module = IRModule(functions, type_defs)
         expr = expr if isinstance(expr, Node) else getattr(expr, "tuple_value", expr)  # of a TupleWrapper
-        module["main"] = expr if isinstance(expr, BaseFunc) else _close_over(expr)
+        module["main"] = expr if isinstance(expr, BaseFunc) else slots.close_over(expr)
         return module
 
     def __getitem__(self, name: GlobalVar | str) -> Any:  # Any: relay.Function or tir.PrimFunc
@@ -225,22 +220,20 @@ class IRModule:
 
     def get_type(self, name: str) -> tuple[object, ...]:  # of the graph language
         """The name of a data type, then its constructors."""
-        header, data = _find_type(self, name)
+        header, data = slots.find_type(self, name)
         return (header, *data)
 
     def get_global_type_var(self, name: str) -> object:  # of the graph language
         """The name of a data type."""
-        header: object = _find_type(self, name)[0]
-        return header
+        return slots.find_type(self, name)[0]
 
     def get_constructor(self, tag: int) -> object:  # of the graph language
         """The constructor of that tag."""
-        form: object = _find_constructor(self, tag)
-        return form
+        return slots.find_constructor(self, tag)
 
     def import_from_std(self, file_name: str) -> None:
         """Add the functions and types of a file that programs find ready: "prelude.rly", "core.rly"."""
-        self.update(_standard_module(file_name))
+        self.update(slots.standard_module(file_name))
 
     def update(self, other: IRModule) -> None:
         if not isinstance(other, IRModule):
@@ -268,7 +261,7 @@ class IRModule:
     def script(self) -> str:
         """The module as a script, where its functions are loops; else its text."""
         is_loops = bool(self._functions) and all(type(f)._has_script for f in self._functions.values())
-        return str(_script(self)) if is_loops else self.astext()
+        return slots.script(self) if is_loops else self.astext()
 
     def show(self) -> None:
         """Print the script."""

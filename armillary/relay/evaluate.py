@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base import slots
 from armillary.base.aligned import array_of
 from armillary.base.extent import Known, as_size
-from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
@@ -24,10 +24,6 @@ from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, 
 from armillary.relay.op import Op
 from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
-
-with deferred():
-    from armillary.relay.adt.evaluate import construct as _construct
-    from armillary.relay.adt.evaluate import find_step as _find_step
 
 Value = Any  # Any: an array, a tuple of values, a closure, a value of a data type or a cell
 Task = tuple[Expr, "Frame"]
@@ -130,7 +126,7 @@ def _run(root: Expr, top: Frame) -> Value:
         if id(expr) in frame.values:
             stack.pop()
             continue
-        step = _STEPS.get(type(expr)) or _find_step(expr)
+        step = _STEPS.get(type(expr)) or slots.find_step(expr)
         missing = step(expr, frame)
         if not missing:
             stack.pop()
@@ -250,7 +246,7 @@ def _call(e: Call, frame: Frame) -> list[Task]:
         return []
     closure = _global(e.op, frame) if isinstance(e.op, GlobalVar) else frame.values[id(e.op)]
     if not isinstance(closure, Closure):
-        frame.values[id(e)] = _construct(closure, arguments, e.span)
+        frame.values[id(e)] = slots.construct(closure, arguments, e.span)
         return []
     frame.calls[id(e)] = _enter(e, closure, arguments, frame)
     return _forward(e, frame.calls[id(e)], frame)

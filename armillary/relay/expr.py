@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from armillary.base import slots
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, Values, array_of, in_native_order
 from armillary.base.boundary import boundary
@@ -34,11 +35,6 @@ from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 if TYPE_CHECKING:
     from armillary.target.virtual_device import VirtualDevice
 with deferred():
-    from armillary.relay.infer import infer_type as _infer_type
-    from armillary.relay.op import get_op as _get_op  # for `a + b`
-    from armillary.relay.printer import astext as _astext
-    from armillary.relay.printer import print_function as _print_function
-    from armillary.relay.well_formed import verify_function as _verify_function
     from armillary.target.virtual_device import VirtualDevice as _VirtualDevice
 
 E = TypeVar("E", bound="Expr")
@@ -52,7 +48,7 @@ class Expr(Node):
         "_type",
         "_virtual_device",
     )  # of a function: relay/walk.py; infer.py; on_virtual_device
-    _printer: ClassVar[Printer | None] = _astext
+    _printer: ClassVar[Printer | None] = slots.astext
 
     @property
     def _checked_type_(self) -> Type:
@@ -65,7 +61,7 @@ class Expr(Node):
         try:
             return self._type  # type: ignore[attr-defined, no-any-return]
         except AttributeError:
-            ty: Type = _infer_type(self)
+            ty = slots.infer_type(self)
             object.__setattr__(self, "_type", ty)
             return ty
 
@@ -105,13 +101,11 @@ class Expr(Node):
 
     def astype(self, dtype: str) -> Expr:
         """A cast to another type."""
-        result: Expr = _get_op("cast")(self, dtype=str(dtype))
-        return result
+        return slots.get_op("cast")(self, dtype=str(dtype))
 
     def astext(self, show_meta_data: bool = True) -> str:
         """The expression as text."""
-        text: str = _astext(self, show_meta_data)
-        return text
+        return slots.astext(self, show_meta_data)
 
     def astuple(self) -> Expr:
         """The expression, which must be tuple-typed."""
@@ -147,8 +141,7 @@ class Expr(Node):
         return _binary("divide", other, self)
 
     def __neg__(self) -> Expr:
-        result: Expr = _get_op("negative")(self)
-        return result
+        return slots.get_op("negative")(self)
 
     def __lt__(self, other: object) -> Expr:
         return _binary("less", self, other)
@@ -215,8 +208,7 @@ def call(op: object, args: Sequence[object]) -> Call:  # what is called; express
 
 def _binary(name: str, lhs: Any, rhs: Any) -> Expr:
     like = lhs if isinstance(lhs, Expr) else rhs
-    result: Expr = _get_op(name)(as_expr(lhs, like), as_expr(rhs, like))
-    return result
+    return slots.get_op(name)(as_expr(lhs, like), as_expr(rhs, like))
 
 
 @node
@@ -367,8 +359,8 @@ class Function(Expr, BaseFunc):
     """
 
     _made: ClassVar[FieldMakers] = {"params": tuple, "body": _as_whole, "type_params": tuple}  # Any: as given
-    _module_printer: ClassVar[ModulePrinter] = _print_function
-    _verifier: ClassVar[Verifier | None] = _verify_function
+    _module_printer: ClassVar[ModulePrinter] = slots.print_function
+    _verifier: ClassVar[Verifier | None] = slots.verify_function
     _accepts: ClassVar[dict[str, str]] = {"Pairs": "type({0}) is Attrs"}
     _coerce: ClassVar[Coercion | None] = as_attrs
     _scope: ClassVar[dict[str, object]] = {"Attrs": Attrs}

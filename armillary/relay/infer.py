@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary.base import slots
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
 from armillary.base.extent import meetings_so_far, note_meeting
-from armillary.base.lazy import deferred
 from armillary.base.node import Rules
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
@@ -34,9 +34,6 @@ from armillary.relay.op import Kind, Op
 from armillary.relay.op.facts import Fact
 from armillary.relay.types import AnyDim, FuncType, IncompleteType, TensorType, TupleType, Type
 
-with deferred():
-    from armillary.relay.adt.solve import solve as _solve
-
 
 def infer_type(expr: object, module: IRModule | None = None) -> Type:
     """The type of an expression; `module` is needed where global functions are called."""
@@ -49,7 +46,7 @@ def infer_type(expr: object, module: IRModule | None = None) -> Type:
         try:
             _Walk(module).run(expr)
         except NotFromLeaves:
-            return _solve(expr, module)
+            return slots.solve(expr, module)
     return _type(expr)
 
 

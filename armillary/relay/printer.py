@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base import slots
 from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
 from armillary.base.extent import Extent
@@ -38,9 +39,7 @@ from armillary.relay.walk import Scope, children, is_leaf, not_primitive, opens_
 from armillary.text.extent import declared
 
 with deferred():
-    from armillary.relay.adt.text import is_inline as _is_written_inside
-    from armillary.relay.adt.text import label_of as _label_of
-    from armillary.relay.adt.text import lines_of as _lines_of
+    from armillary.relay import adt  # nodes of data types, which few programs have
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:][A-Za-z0-9_]+)*\Z")
 _FIELD = re.compile(r".*\.\d+\Z")
@@ -142,7 +141,7 @@ class _Printer:
 
     def _is_inline(self, expr: Expr) -> bool:
         if type(expr) not in _VALUES:
-            return isinstance(expr, GlobalVar) or _is_written_inside(expr)
+            return isinstance(expr, GlobalVar | adt.Constructor | adt.Clause)
         return isinstance(expr, TupleGetItem) and not isinstance(expr.tuple_value, TupleGetItem)
 
     def _name_variable(self, var: Var) -> None:
@@ -188,12 +187,14 @@ class _Printer:
             return f"{self.operand(expr.tuple_value)}.{expr.index}"
         if isinstance(expr, GlobalVar):
             return global_name(expr.name_hint)
-        return expr.name if isinstance(expr, Op) else _label_of(expr)
+        if isinstance(expr, Op):
+            return expr.name
+        return expr.label if isinstance(expr, adt.Constructor) else "?"
 
     def value(self, expr: Expr) -> Lines:
         """The lines of an expression where it is computed."""
         visit = _VALUES.get(type(expr))
-        return visit(self, expr) if visit is not None else _lines_of(self, expr)
+        return visit(self, expr) if visit is not None else slots.lines_of(self, expr)
 
     def call(self, expr: Call) -> Lines:
         op = expr.op

@@ -7,12 +7,12 @@ primitives: `te/stage.py`. New stages (caches, rfactor): `te/dataflow.py`. Loops
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from armillary.base import slots
 from armillary.base.boundary import boundary, bounded
-from armillary.base.lazy import deferred, lazy_names
+from armillary.base.lazy import lazy_names
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
 from armillary.te.directives import Directive, apply_directives
@@ -24,9 +24,6 @@ from armillary.te.tensor import Tensor
 from armillary.text.html import source_html
 from armillary.tir.expr import IterVar
 from armillary.transform import PassContext, register_config_option
-
-with deferred():
-    from armillary.te.stored import json_form
 
 T = TypeVar("T")
 KEEP_SCHEDULE_RECORD = register_config_option(
@@ -178,17 +175,15 @@ class Schedule:
         return show_schedule(self)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _stored, (json_form.save(self),)
+        return _stored, (slots.save_schedule(self),)
 
     def _repr_html_(self) -> str:
         return source_html(show_schedule(self), "Schedule")
 
 
 def _stored(text: str) -> Schedule:
-    """The schedule of a pickle."""
-    result = json_form.load(json.loads(text))
-    assert isinstance(result, Schedule), "a pickle holds what was pickled"
-    return result
+    """The schedule of a pickle, which names this function."""
+    return slots.read_schedule(text)
 
 
 def create_schedule(ops: Operation | Tensor | Sequence[Operation | Tensor]) -> Schedule:

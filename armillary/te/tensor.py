@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
+from armillary.base import slots
 from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.extent import Known
-from armillary.base.lazy import deferred, lazy_names
+from armillary.base.lazy import lazy_names
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, ExprLike, IntImm, IterVar, ProducerLoad
@@ -21,10 +22,6 @@ from armillary.tir.extents import from_expr
 if TYPE_CHECKING:
     from armillary.te.operation import Operation
 
-with deferred():
-    from armillary.topi.operators import binary as _binary  # `A + B` of whole tensors is what the operator computes
-    from armillary.topi.operators import converted as _converted
-    from armillary.topi.operators import unary as _unary
 _OPERATIONS = ("ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp")
 __getattr__, __dir__ = lazy_names(__name__, {name: f"armillary.te.operation:{name}" for name in _OPERATIONS})
 
@@ -102,41 +99,41 @@ class Tensor(_Scalar):
         self.dtype = dtype
 
     def __add__(self, other: ExprLike) -> Combined:
-        return _binary("add", self, other) if self._is_tensor(other) else super().__add__(other)
+        return slots.combine("add", self, other) if self._is_tensor(other) else super().__add__(other)
 
     def __radd__(self, other: ExprLike) -> Combined:
-        return _binary("add", other, self) if self._is_tensor(other) else super().__radd__(other)
+        return slots.combine("add", other, self) if self._is_tensor(other) else super().__radd__(other)
 
     def __sub__(self, other: ExprLike) -> Combined:
-        return _binary("subtract", self, other) if self._is_tensor(other) else super().__sub__(other)
+        return slots.combine("subtract", self, other) if self._is_tensor(other) else super().__sub__(other)
 
     def __rsub__(self, other: ExprLike) -> Combined:
-        return _binary("subtract", other, self) if self._is_tensor(other) else super().__rsub__(other)
+        return slots.combine("subtract", other, self) if self._is_tensor(other) else super().__rsub__(other)
 
     def __mul__(self, other: ExprLike) -> Combined:
-        return _binary("multiply", self, other) if self._is_tensor(other) else super().__mul__(other)
+        return slots.combine("multiply", self, other) if self._is_tensor(other) else super().__mul__(other)
 
     def __rmul__(self, other: ExprLike) -> Combined:
-        return _binary("multiply", other, self) if self._is_tensor(other) else super().__rmul__(other)
+        return slots.combine("multiply", other, self) if self._is_tensor(other) else super().__rmul__(other)
 
     def __truediv__(self, other: ExprLike) -> Combined:
-        return _binary("divide", self, other) if self._is_tensor(other) else super().__truediv__(other)
+        return slots.combine("divide", self, other) if self._is_tensor(other) else super().__truediv__(other)
 
     def __rtruediv__(self, other: ExprLike) -> Combined:
-        return _binary("divide", other, self) if self._is_tensor(other) else super().__rtruediv__(other)
+        return slots.combine("divide", other, self) if self._is_tensor(other) else super().__rtruediv__(other)
 
     def __floordiv__(self, other: ExprLike) -> Combined:
-        return _binary("floor_divide", self, other) if self._is_tensor(other) else super().__floordiv__(other)
+        return slots.combine("floor_divide", self, other) if self._is_tensor(other) else super().__floordiv__(other)
 
     def __mod__(self, other: ExprLike) -> Combined:
-        return _binary("floor_mod", self, other) if self._is_tensor(other) else super().__mod__(other)
+        return slots.combine("floor_mod", self, other) if self._is_tensor(other) else super().__mod__(other)
 
     def __neg__(self) -> Combined:
-        return _unary("negative", self) if self.shape else super().__neg__()
+        return slots.unary("negative", self) if self.shape else super().__neg__()
 
     def astype(self, dtype: str) -> Combined:
         """The tensor, or the element, converted to another dtype."""
-        return _converted(self, dtype) if self.shape else super().astype(dtype)
+        return slots.convert_tensor(self, dtype) if self.shape else super().astype(dtype)
 
     def _is_tensor(self, other: object) -> bool:
         """Whether an operation with `other` is one of whole tensors: an operand has axes."""

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, Union
 
 import numpy as np
 
+from armillary.base import slots
 from armillary.base.dtype import DType
 from armillary.base.extent import Extent
-from armillary.base.lazy import deferred
 from armillary.base.node import Coercion, Node, Printer, Refuse, derived, node
 from armillary.base.record import record
 from armillary.errors import UnknownTruth
@@ -34,11 +34,6 @@ from armillary.errors import UnknownTruth
 if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer
 
-with deferred():
-    from armillary.tir.coerce import coerce as _coerce
-    from armillary.tir.coerce import min_and_extent as _min_and_extent
-    from armillary.tir.coerce import refuse as _refuse
-    from armillary.tir.printer import print_expr as _print_expr
 
 BOOL: DType = DType("bool")
 INT32: DType = DType("int32")
@@ -77,10 +72,10 @@ class Expr(Node):
     """Base of scalar expressions. Operators build nodes through `tir/build.py`, which installs them here."""
 
     __slots__ = ()
-    _printer: ClassVar[Printer | None] = _print_expr
+    _printer: ClassVar[Printer | None] = slots.print_expr
     _accepts: ClassVar[dict[str, str]] = ACCEPTED
-    _coerce: ClassVar[Coercion | None] = _coerce
-    _refuse: ClassVar[Refuse | None] = _refuse
+    _coerce: ClassVar[Coercion | None] = slots.coerce
+    _refuse: ClassVar[Refuse | None] = slots.refuse
     _scope: ClassVar[dict[str, object]] = SCOPE
     dtype: DType
 
@@ -497,7 +492,7 @@ class Range(Node):
     extent: Expr
 
     def __init__(self, begin: ExprLike, end: ExprLike | None = None, span: object = None) -> None:
-        self._fill(*_min_and_extent(begin, end))
+        self._fill(*slots.min_and_extent(begin, end))
 
     @classmethod
     def from_min_extent(cls, min_value: ExprLike, extent: ExprLike, span: object = None) -> Range:

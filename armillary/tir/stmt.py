@@ -21,24 +21,12 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
+from armillary.base import slots
 from armillary.base.arguments import Arguments
 from armillary.base.dtype import DType
-from armillary.base.lazy import deferred
 from armillary.base.node import Coercion, Node, Pairs, Printer, Refuse, node, replace
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier
 from armillary.tir.expr import ACCEPTED, SCOPE, Bound, Expr, IterVar, Var
-
-with deferred():
-    from armillary.tir.buffer_access import access_ptr as _access_ptr
-    from armillary.tir.buffer_access import data_of as _data_of
-    from armillary.tir.buffer_access import flattened as _flattened
-    from armillary.tir.buffer_access import load as _load
-    from armillary.tir.buffer_access import offset_of as _offset_of
-    from armillary.tir.buffer_access import store as _store
-    from armillary.tir.printer import print_function as _print_function
-    from armillary.tir.printer import print_global as _print_global
-    from armillary.tir.printer import print_stmt as _print_stmt
-    from armillary.tir.verifier import verify as _verify
 
 
 class LoopKind(enum.Enum):
@@ -77,37 +65,37 @@ class Buffer(Node):
     @property
     def data(self) -> Any:  # Any: a Var
         """The handle of the memory."""
-        return _data_of(self)
+        return slots.data_of(self)
 
     def __getitem__(self, index: object) -> Expr:  # positions, an expression
-        return _load(self, index)
+        return slots.load(self, index)
 
     def vload(self, begin: object, dtype: str | None = None, predicate: object = None) -> Expr:  # positions, a mask
         """One element, or with a vector dtype as many along the last axis; of a vector, those that a predicate has."""
-        return _load(self, begin, dtype, predicate)
+        return slots.load(self, begin, dtype, predicate)
 
     def vstore(self, begin: object, value: object, predicate: object = None) -> BufferStore:  # positions, values
         """Write one element, or a vector along the last axis; of a vector, the lanes that a predicate has."""
-        return _store(self, begin, value, predicate)
+        return slots.store(self, begin, value, predicate)
 
     def offset_of(self, indices: object) -> list[Expr]:  # positions, expressions
         """The element's number from where the memory begins."""
-        return _offset_of(self, indices)
+        return slots.offset_of(self, indices)
 
     def access_ptr(self, access_mask: int | str, *args: Any, **named: Any) -> Any:  # Any: as in buffer_access
         """The address of elements, with how they are used: "r", "w" or "rw"."""
-        return _access_ptr(self, access_mask, *args, **named)
+        return slots.access_ptr(self, access_mask, *args, **named)
 
     def get_flattened_buffer(self) -> Buffer:  # a Buffer
         """The same memory as one dimension."""
-        return _flattened(self)
+        return slots.flattened(self)
 
 
 class Stmt(Node):
     """Base of statements."""
 
     __slots__ = ()
-    _printer: ClassVar[Printer | None] = _print_stmt  # type: ignore[has-type]  # decorated, and imports this file
+    _printer: ClassVar[Printer | None] = slots.print_stmt
     _accepts: ClassVar[dict[str, str]] = {
         **ACCEPTED,
         "Stmt": "isinstance({0}, Stmt)",
@@ -269,9 +257,9 @@ KERNEL_SYMBOL = "kernel_symbol"  # attribute of a function: what its kernels on 
 class PrimFunc(BaseFunc):
     """A function over buffers and scalars. Inputs come first, then outputs; attrs: see tir/lower.py."""
 
-    _printer: ClassVar[Printer | None] = _print_function  # type: ignore[has-type]
-    _module_printer: ClassVar[ModulePrinter] = _print_global
-    _verifier: ClassVar[Verifier | None] = _verify
+    _printer: ClassVar[Printer | None] = slots.print_prim_func
+    _module_printer: ClassVar[ModulePrinter] = slots.print_global
+    _verifier: ClassVar[Verifier | None] = slots.verify_prim_func
     _has_script: ClassVar[bool] = True
     _accepts: ClassVar[dict[str, str]] = {
         "Stmt": Stmt._accepts["Stmt"],

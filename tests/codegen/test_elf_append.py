@@ -13,7 +13,7 @@ import pytest
 import armillary
 from armillary import relay
 from armillary.artifact import params_size
-from armillary.base.library_sums import TRAILER
+from armillary.artifact.library_sums import TRAILER
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.contrib import graph_executor
 from armillary.driver.library import GraphLibrary

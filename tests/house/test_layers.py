@@ -21,12 +21,13 @@ _UPWARD = {
     "target.kinds.c",
     "target.kinds.llvm",
     "target.kinds.opencl",
-    "te.tensor",
     "transform",
 }
 _ASK_THE_RUNTIME = {"relay.op.contrib.arm_compute_lib", "relay.op.contrib.clml"}  # whether it can run a library
 _EXPECTED = {"armillary.autotvm.measure.rpc_runner"}  # named by `armc tune --rpc-key`; comes with its runner
 _MOST_FILES = 25  # of a folder
+_SLOTS = PACKAGE / "base" / "slots.py"
+_MOST_SLOTS = 37
 
 
 def layer_table() -> dict[str, int]:
@@ -211,14 +212,6 @@ def test_operators_know_no_model_format() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-_CIRCLES = {
-    # What prints, checks, computes and infers is a method of the values of the languages (a module closes over an
-    # expression, a tensor's + is an operator's), and a class cannot stand below the modules of its own methods. The
-    # number may only fall.
-    "armillary.relay.expr": 79,
-}
-
-
 def _circles(reads: dict[str, set[str]]) -> list[set[str]]:
     """The sets of modules that reach one another (Tarjan, "Depth-first search and linear graph algorithms", 1972)."""
     number: dict[str, int] = {}
@@ -251,10 +244,21 @@ def test_imports_run_in_no_circle_with_deferred_ones_counted() -> None:
     for module, file in modules.items():
         named = (_owner(name, modules) for _, name in imports(file))
         reads[module] = {name for name in named if name and name != module}
-    circles = {next((m for m in _CIRCLES if m in circle), min(circle)): circle for circle in _circles(reads)}
-    new = {name: sorted(circle) for name, circle in circles.items() if len(circle) > _CIRCLES.get(name, 0)}
-    assert not new, "\n".join(f"circle of {len(circle)}: {', '.join(circle)}" for circle in new.values())
-    assert {name: len(circle) for name, circle in circles.items()} == _CIRCLES, "a circle became smaller: say so here"
+    circles = [f"circle of {len(circle)}: {', '.join(sorted(circle))}" for circle in _circles(reads)]
+    assert not circles, "\n".join(circles)
+
+
+def test_every_slot_is_filled_once_and_by_the_wiring_alone() -> None:
+    declared = [n.target.id for n in nodes(_SLOTS) if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
+    filled = [
+        (module_name(file), ast.unparse(node.func.value))
+        for file in FILES
+        for node in nodes(file)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fill"
+        if ast.unparse(node.func.value).startswith("slots.")
+    ]
+    assert sorted(filled) == sorted(("armillary.wiring", f"slots.{name}") for name in declared)
+    assert len(declared) <= _MOST_SLOTS, "a function that a value calls from above is an exception: the number falls"
 
 
 def _owner(name: str, modules: dict[str, Path]) -> str:

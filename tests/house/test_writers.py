@@ -33,7 +33,7 @@ _ALLOWED = {
     "armillary/backend/bench/engines.py: savez": "in the folder of the race",
     "armillary/backend/bench/race.py: open w+": _FOLDER_OF_ITS_OWN,
     "armillary/backend/bench/race.py: savez": _FOLDER_OF_ITS_OWN,
-    "armillary/base/library_sums.py: open r+b": "appends to a library that `replacing` holds",
+    "armillary/artifact/library_sums.py: open r+b": "appends to a library that `replacing` holds",
     "armillary/cli/onnx_score.py: open a": "results are appended to the user's file",
     "armillary/cli/run.py: savez": "into a stream of `written_atomically`",
     "armillary/codegen/toolchain.py: write_bytes": _FOLDER_OF_ITS_OWN,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from armillary import relay
-from armillary.base.library_sums import TRAILER
+from armillary.artifact.library_sums import TRAILER
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.errors import ArtifactError

@@ -28,7 +28,7 @@ from queue import Empty, SimpleQueue
 
 from armillary.base.config import setting
 from armillary.base.record import record
-from armillary.codegen.workers.framing import LENGTH, REPLY
+from armillary.codegen.workers import LENGTH, REPLY
 from armillary.errors import ExecutionError, InternalError
 
 _ROOT = str(Path(__file__).resolve().parents[3])

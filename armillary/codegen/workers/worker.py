@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from armillary.base.json_types import JsonObject
 from armillary.codegen.llvm.machine import compile_ir
-from armillary.codegen.workers.framing import IDLE_SECONDS, LENGTH, REPLY
+from armillary.codegen.workers import IDLE_SECONDS, LENGTH, REPLY
 
 Answer = Callable[[JsonObject], bytes]  # Any: JSON; raises ValueError with the reason for a refusal
 

@@ -232,16 +232,6 @@ def _patterns(reader: Reader, names: Names) -> tuple[Pattern, ...]:
 # --- printing -------------------------------------------------------------------------------------------------------
 
 
-def is_inline(expr: Expr) -> bool:
-    """Whether a node is written where it is used."""
-    return isinstance(expr, Constructor | Clause)
-
-
-def label_of(expr: Expr) -> str:
-    """A constructor as it is written."""
-    return expr.label if isinstance(expr, Constructor) else "?"
-
-
 def lines_of(printer: Printer, expr: Expr) -> Lines:
     """The lines of a node where it is computed."""
     visit = _VALUES.get(type(expr))

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from armillary.base import slots
 from armillary.base.aliases import AnyFunction
 from armillary.base.aliases import Array as Array
 from armillary.base.boundary import boundary, bounded
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 with deferred():
     from armillary.base.old_modules import old_name as _old_name
-    from armillary.ops.shape.dynamic import dynamic_call as _dynamic_call
-    from armillary.relay.names import find_operator as _find_operator
-    from armillary.relay.op.static_value import static_attribute as _static_attribute
     from armillary.tir.intrinsics import callee_of as _callee_of
 _REGISTERS = (
     "register_alter_op_layout",
@@ -80,7 +78,7 @@ def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace 
     """`relay.op.add`, `relay.op.nn.conv2d`: what `relay.add` and `relay.nn.conv2d` are."""
     with suppress(AttributeError):
         return _resolve(name)
-    result = None if name.startswith("__") else _find_operator(name)
+    result = None if name.startswith("__") else slots.find_operator(name)
     return _old_name(__name__, name) if result is None else result
 
 
@@ -347,12 +345,12 @@ class Op(Expr):
         """A call with expressions for attributes: numbers where they are known, else `dynamic`."""
         names = [f.name for f in dataclasses.fields(self.attrs_class or object)]
         given = {**named, **dict(zip(names, positional, strict=False))}
-        known = {n: _static_attribute(v) if isinstance(v, Expr) else v for n, v in given.items()}
+        known = {n: slots.static_attribute(v) if isinstance(v, Expr) else v for n, v in given.items()}
         values = {n: v for n, v in given.items() if isinstance(v, Expr) and known[n] is None}
         settings = {n: _freeze(v) for n, v in known.items() if n not in values}
         if not values or len(positional) > len(names) or not set(given) <= set(names):
             return Call(self, tensors, self.make_attrs(positional[len(names) :], known))
-        return _dynamic_call(self, tensors, settings, values)
+        return slots.dynamic_call(self, tensors, settings, values)
 
     def _tensors(self, given: list[object]) -> tuple[Expr, ...]:
         if self.variadic and isinstance(given[-1], tuple | list):
@@ -395,7 +393,7 @@ class Op(Expr):
 
     def _known(self, name: str, value: Expr) -> Any:  # Any: an attribute's value
         """The value of an attribute that is given as an expression, which must not depend on inputs."""
-        result = _static_attribute(value)
+        result = slots.static_attribute(value)
         if result is None:
             hint = f"its tensor arguments are {', '.join(self.inputs)}; attributes are known when the graph is made"
             raise TypeMismatch(f"{self.name}: attribute {name!r} is a value, got a tensor expression", hint=hint)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from armillary.backends.base import backend_of
-from armillary.backends.device_targets import DEVICE, HOSTED, DeviceTargets
+from armillary.backends.placement import DEVICE, HOSTED, DeviceTargets
 from armillary.errors import TargetError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem

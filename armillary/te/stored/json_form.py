@@ -59,6 +59,13 @@ def save(item: Saved) -> str:
     return json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def read_schedule(text: str) -> Schedule:
+    """The schedule of a pickle."""
+    result = load(json.loads(text))
+    assert isinstance(result, Schedule), "a pickle holds what was pickled"
+    return result
+
+
 def load(content: Json) -> Saved:
     """What `save` wrote, from the JSON value; ModelError where it is damaged."""
     if not isinstance(content, dict) or content.get("version") != VERSION or not isinstance(content.get("nodes"), list):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import warnings
 
-from armillary.backends.scopes import SCOPES_ATTR
+from armillary.backends.placement import SCOPES_ATTR
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Let
 from armillary.relay.op import Kind, Op, is_call, is_primitive
