@@ -17,15 +17,18 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
 from armillary.artifact import params_size, write_params
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.files import written_atomically
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import ArtifactError, InternalError
+
+with deferred():  # reading needs no queue
+    from queue import SimpleQueue
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -23,14 +23,7 @@ from armillary.frontend.onnx.load import load_model
 from armillary.frontend.onnx.proto import ElementType
 from armillary.frontend.onnx.tensor import elem_dtype
 from armillary.runtime.executor_pool import Profile
-from armillary.runtime.session import (
-    InferenceSession,
-    ModelMetadata,
-    NodeArg,
-    SessionOptions,
-    register_engine,
-    type_name,
-)
+from armillary.runtime.session import ModelMetadata, NodeArg, SessionOptions, type_name
 
 
 class OnnxEngine:
@@ -109,8 +102,3 @@ def _other_type(value: ValueInfoProto) -> str:
         key = value.type.sequence_type.elem_type.map_type.key_type
         return f"seq(map({'string' if key == ElementType.STRING else 'int64'},tensor(float)))"
     return str(kind).replace("_type", "")
-
-
-register_engine(OnnxEngine)
-
-__all__ = ["InferenceSession", "NodeArg", "OnnxEngine", "SessionOptions"]

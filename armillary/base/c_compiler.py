@@ -9,15 +9,18 @@ target: `codegen/toolchain.py`; the runtime's own sources: `runtime/build_native
 from __future__ import annotations
 
 import importlib.util
-import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from armillary.base.files import replacing
+from armillary.base.lazy import deferred
 from armillary.errors import TargetError
+
+with deferred():  # who has a library runs no compiler
+    import shlex
+    import subprocess
 
 NATIVE_NAMES = ("cc", "gcc", "clang")
 _SHOWN = 4000  # characters of a compiler's messages that an error repeats

@@ -18,13 +18,16 @@ import io
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from armillary.base.lazy import deferred
 from armillary.errors import ArtifactError, Span
+
+with deferred():  # reading needs no folder of temporary files
+    import tempfile
 
 _LARGE_FILE = 1 << 24
 MOST_BYTES = 1 << 28  # of a text, a table or a picture that is read at once

@@ -1,11 +1,12 @@
 """Compile a model into a package.
 
-Reads an ONNX model (.onnx) or Relay text (.relay), builds it for a target and writes one package: a shared library
-(.so) that holds kernels, graph and parameters, or a tar of mod.so, mod.json and mod.params; with --objects of mod.o,
-which the device links when it loads the package.
+Reads a model (ONNX, PyTorch's .pt2 and TorchScript, Keras, TFLite and others), builds it for a target and writes one
+package: a shared library (.so) that holds kernels, graph and parameters, or a tar of mod.so, mod.json and mod.params;
+with --objects of mod.o, which the device links when it loads the package.
 
 examples:
   armc compile resnet18.onnx -o resnet18.so
+  armc compile net.pt2 -o net.tar
   armc compile model.onnx --input-shapes "data:[1,3,224,224]" --target "llvm -mcpu=native" -o model.tar
   armc compile model.onnx --target "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76" \\
       --cross-compiler aarch64-linux-gnu-gcc -o model.so
@@ -33,7 +34,6 @@ from armillary.base.files import check_writable, write_atomic
 from armillary.base.lazy import deferred
 from armillary.cli._console import Stages, note, stages
 from armillary.cli.options.models import (
-    FORMS,
     add_layout_arguments,
     add_target_arguments,
     comma_list,
@@ -55,6 +55,7 @@ from armillary.cli.options.passes import (
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ConfigError
+from armillary.frontend.formats import FORMATS, MODEL_FILES
 from armillary.instrument import PassTimingInstrument
 
 with deferred():
@@ -73,8 +74,8 @@ def _states(text: str) -> dict[str, int | str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc compile`."""
-    parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
-    parser.add_argument("--model-format", choices=FORMS, default="", help="its form (default: by the suffix)")
+    parser.add_argument("FILE", help=f"{MODEL_FILES}; - for Relay text on stdin")
+    parser.add_argument("--model-format", choices=FORMATS, default="", help="its form (default: by the suffix)")
     parser.add_argument("-o", "--output", default="module.tar", help="the package to write (default: module.tar)")
     parser.add_argument("-f", "--output-format", choices=("so", "tar"), help="default: by the suffix of --output")
     add_target_arguments(parser)

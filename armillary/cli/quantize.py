@@ -45,6 +45,7 @@ from armillary.driver.quantization.network import quantize
 from armillary.driver.quantization.thresholds import LIMITS
 from armillary.driver.quantization.weights import BITS, METHODS, quantize_weights
 from armillary.errors import ConfigError, Span
+from armillary.frontend.formats import MODEL_FILES
 from armillary.ir import IRModule
 from armillary.relay.expr import Constant, Function
 from armillary.relay.types import TensorType
@@ -56,7 +57,7 @@ _SUFFIXES = (".npz", ".npy")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc quantize`."""
-    parser.add_argument("FILE", help="the float model: .onnx, .h5, .relay")
+    parser.add_argument("FILE", help=MODEL_FILES)
     parser.add_argument("--calibrate", nargs="+", default=[], metavar="PATH", help=".npz, .npy, or folders of them")
     parser.add_argument(
         "-o", "--output", default="module.tar", help="a .so, .tar, .onnx or .relay (default: module.tar)"

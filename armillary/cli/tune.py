@@ -47,7 +47,6 @@ from armillary.base.files import check_writable
 from armillary.base.lazy import deferred
 from armillary.cli._console import is_terminal, note, terminal_width
 from armillary.cli.options.models import (
-    FORMS,
     add_layout_arguments,
     add_target_arguments,
     comma_list,
@@ -62,6 +61,7 @@ from armillary.cli.options.models import (
 from armillary.cli.options.sizes import add_sizes_argument, all_sizes
 from armillary.cli.pages.tune_output import closing_table, named, shown
 from armillary.errors import ConfigError
+from armillary.frontend.formats import FORMATS, MODEL_FILES
 from armillary.ir import IRModule
 from armillary.relay.op import get_op
 from armillary.target import Target
@@ -82,8 +82,8 @@ FINER = 0.2  # times the gain that a tuner stops at, where there is time left
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc tune`."""
-    parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
-    parser.add_argument("--model-format", choices=FORMS, default="", help="its form (default: by the suffix)")
+    parser.add_argument("FILE", help=f"{MODEL_FILES}; - for Relay text on stdin")
+    parser.add_argument("--model-format", choices=FORMATS, default="", help="its form (default: by the suffix)")
     parser.add_argument("-o", "--output", default="", metavar="LOG", help="the log of trials, appended to")
     add_target_arguments(parser, "llvm")
     parser.add_argument("--target-host", default="", metavar="TARGET", help="of a device: its host")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from armillary.errors import Span, UnsupportedError
+from armillary.frontend.formats import format_of
 
 _EXPORT = {
     "caffe": "pip install caffe2onnx; python -m caffe2onnx.convert --prototxt NET --onnx model.onnx",
@@ -19,16 +20,12 @@ _EXPORT = {
     "coreml": "export the original network to ONNX",
     "oneflow": "oneflow_onnx.convert_to_onnx_and_check(model, onnx_model_path='model.onnx')",
     "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
-    "pytorch": "torch.onnx.export(model, example_inputs, 'model.onnx')",
     "weights": "it holds no network; load it in the framework that trained it, and export that to ONNX",
     "scikit-learn": "skl2onnx.to_onnx(model, example_inputs), and write what it returns",
     "tensorrt": "compile the ONNX file that the engine was built from",
 }
 
 _SUFFIXES = {  # of files that people try: which framework wrote them
-    ".pt": "pytorch",
-    ".pth": "pytorch",
-    ".pt2": "pytorch",
     ".mlmodel": "coreml",
     ".mlpackage": "coreml",
     ".caffemodel": "caffe",
@@ -46,22 +43,12 @@ _SUFFIXES = {  # of files that people try: which framework wrote them
 }
 
 
-_READ_BY = {
-    ".tflite": "from_tflite",
-    ".keras": "from_keras",
-    ".h5": "from_keras",
-    ".pb": "from_tensorflow",
-    ".cfg": "from_darknet",
-    ".weights": "from_darknet",
-}  # by an importer of their own
-
-
 def refuse_file(path: str) -> None:
     """An UnsupportedError for a file that another importer reads, or none; nothing for any other file."""
     suffix = pathlib.PurePath(path).suffix.lower()
-    name = _SUFFIXES.get(suffix)
-    if suffix in _READ_BY:
-        raise UnsupportedError(f"a {suffix} file", span=Span(path), hint=f"relay.frontend.{_READ_BY[suffix]} reads it")
+    name, form = _SUFFIXES.get(suffix), format_of(path)
+    if form is not None and form.name != "onnx":
+        raise UnsupportedError(f"a {suffix} file", span=Span(path), hint=f"{form.importer} reads it, or armc compile")
     if name == "weights":
         raise UnsupportedError("a file of weights", span=Span(path), hint=_EXPORT[name])
     if name is not None:
@@ -84,5 +71,5 @@ def _refuser(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-_FILES_ONLY = ("weights", "scikit-learn", "tensorrt", "pytorch")  # no importer of that name, or one that works
+_FILES_ONLY = ("weights", "scikit-learn", "tensorrt")  # there was no importer of that name
 globals().update({f"from_{name}": _refuser(name) for name in _EXPORT if name not in _FILES_ONLY})

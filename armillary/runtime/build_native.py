@@ -13,12 +13,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from armillary.base.c_compiler import archiver_of, is_zig, run_compiler, write_archive
 from armillary.base.digest import blake2b
 from armillary.base.files import make_folder, scratch_folder, write_atomic
+from armillary.base.lazy import deferred
+
+with deferred():  # who loads an installed library compiles nothing
+    from concurrent.futures import ThreadPoolExecutor
 
 RUNTIME_DIR = Path(__file__).resolve().parent
 NATIVE_DIR = RUNTIME_DIR / "native"

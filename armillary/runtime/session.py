@@ -13,7 +13,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeGuard
 
@@ -24,6 +23,7 @@ from armillary.artifact.outputs import outputs_of
 from armillary.base.aliases import Array, NumpyDtype
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
 from armillary.runtime.executor_pool import ExecutorPool, Profile
@@ -32,6 +32,9 @@ from armillary.runtime.open_shapes import open_shapes
 from armillary.runtime.session_binding import IOBinding
 from armillary.runtime.session_options import RunOptions, SessionOptions, no_effect
 from armillary.runtime.threads import config_threadpool
+
+with deferred():  # `run_async` alone needs it
+    from concurrent.futures import ThreadPoolExecutor
 
 PROVIDER = "CPUExecutionProvider"
 PACKAGES = (".tar", ".so", ".o")
@@ -78,7 +81,7 @@ class Engine(Protocol):
 
 
 EngineOf = Callable[[object, SessionOptions], Engine]
-_OF_MODELS: list[EngineOf] = []  # filled by the import of backend/session.py
+_OF_MODELS: list[EngineOf] = []  # filled by armillary/session.py
 
 
 def register_engine(make: EngineOf) -> None:

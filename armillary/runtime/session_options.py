@@ -6,10 +6,10 @@ with the nearest name; one that it has and that means nothing here is taken with
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Iterable
 
+from armillary.base.lazy import similar
 from armillary.errors import ConfigError
 
 _OF_CONSTRUCTOR = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
@@ -56,7 +56,7 @@ def no_effect(what: str, names: Iterable[str]) -> None:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = similar(name, list(known), 1)
     return f"did you mean {near[0]}?" if near else f"options: {', '.join(sorted(known))}"
 
 

@@ -46,6 +46,8 @@ def _tidy(text: str) -> str:
 def test_lesson_runs_and_prints_what_it_shows(
     lesson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    if lesson.stem == "pytorch":
+        pytest.importorskip("torch")
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

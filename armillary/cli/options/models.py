@@ -13,7 +13,7 @@ import importlib
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from armillary.base.files import MOST_BYTES, read_regular
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
 from armillary.errors import ConfigError, ModelError, Span
+from armillary.frontend.formats import MODEL_FILES, format_named, format_of
 from armillary.frontend.onnx.entry import from_file
 from armillary.frontend.refused import refuse_file
 from armillary.ir import IRModule
@@ -35,19 +36,12 @@ with deferred():
     from armillary.frontend.darknet.entry import from_darknet
     from armillary.frontend.keras.entry import from_keras
     from armillary.frontend.mxnet.entry import from_mxnet
+    from armillary.frontend.pytorch.files import from_torch_file
     from armillary.frontend.tensorflow.entry import from_tensorflow
     from armillary.frontend.tflite.entry import from_tflite
     from armillary.relay.parser import parse as parse_relay
-FORMS = {
-    "onnx": ".onnx",
-    "keras": ".h5",
-    "mxnet": ".json",
-    "relay": ".relay",
-    "pytorch": ".pth",
-    "tflite": ".tflite",
-    "pb": ".pb",
-    "darknet": ".cfg",
-}
+
+Imported = tuple[IRModule, dict[str, Any]]  # Any: numpy arrays
 _PREFIX = "target_option:"
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
 
@@ -97,45 +91,49 @@ def load_model(
     many: list[dict[str, object]] | None = None,
     assume: bool = False,
     form: str = "",
-) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, .h5, .keras, -symbol.json (MXNet), .tflite, .pb (TensorFlow), .cfg
-    (Darknet, with the .weights beside it), or .relay.
+) -> Imported:
+    """A model by the suffix of its file (frontend/formats.py); `form` names its form where that does not tell.
 
-    A folder is a SavedModel, .txt and "-" (stdin) are Relay text. With `assume`, open dimensions of an ONNX model get
-    usual numbers, which a note tells. `form` overrules the suffix.
+    A folder is a SavedModel of TensorFlow, "-" is Relay text from stdin. With `assume`, open dimensions of an ONNX
+    model get usual numbers, which a note tells.
     """
-    suffix = _suffix_of(form) if form else Path(file).suffix.lower()
     is_saved_model = (Path(file) / "saved_model.pb").is_file()
     if file != "-" and not is_saved_model and not Path(file).is_file():
         raise ModelError(f"Input file '{file}' doesn't exist, is a broken symbolic link, or a directory.")
-    if suffix == ".pb" or is_saved_model:
-        return from_tensorflow(file, shape=shapes)
-    if suffix == ".onnx":
+    if form:
+        name = format_named(form).name
+    elif file == "-" or is_saved_model:
+        name = "relay" if file == "-" else "pb"
+    else:
+        name = _form_of(file)
+    if name == "onnx":
         return from_file(file, shapes, many, note if assume else None)
-    if suffix in (".h5", ".keras"):
-        return from_keras(file, shapes, "NHWC")
-    if suffix == ".json":
-        return from_mxnet(file, shapes)
-    if suffix == ".tflite":
-        return from_tflite(file, shapes)
-    if suffix == ".cfg":
-        return from_darknet(file, shapes)
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
-    if suffix in (".relay", ".txt") or file == "-":
+    if name == "relay":
         module: IRModule = parse_relay(read_text(file), text_name(file))
         return module, {}
-    refuse_file(file + suffix if form else file)
-    message = f"the form of the model is not known from its suffix {suffix!r}"
-    hint = "use .onnx, .keras, .h5, -symbol.json, .tflite, .pb, .cfg or .relay"
-    raise ModelError(message, span=Span(file), hint=hint)
+    if name == "keras":
+        return from_keras(file, shapes, "NHWC")
+    if name == "pb":
+        return from_tensorflow(file, shape=shapes)
+    readers: dict[str, Callable[..., Imported]] = {
+        "darknet": from_darknet,
+        "mxnet": from_mxnet,
+        "pytorch": from_torch_file,
+        "tflite": from_tflite,
+    }
+    return readers[name](file, shapes)
 
 
-def _suffix_of(form: str) -> str:
-    """The suffix of a form of models as the command line of Relay's time calls it."""
-    if form not in FORMS:
-        raise ConfigError(f"there is no form {form!r} of models", hint=f"it may be any of {', '.join(FORMS)}")
-    return FORMS[form]
+def _form_of(file: str) -> str:
+    """The name of a file's form, by its suffix; an error that says what to do where no importer reads such files."""
+    form = format_of(file)
+    if form is None:
+        refuse_file(file)
+        message = f"the form of the model is not known from its suffix {Path(file).suffix.lower()!r}"
+        raise ModelError(message, span=Span(file), hint=MODEL_FILES)
+    return form.name
 
 
 def text_name(file: str) -> str:

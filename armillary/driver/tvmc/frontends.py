@@ -14,7 +14,8 @@ from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.cli.options.models import load_model as _read
 from armillary.driver.tvmc.model import TVMCModel
-from armillary.errors import ConfigError, ModelError, Span
+from armillary.errors import ModelError, Span
+from armillary.frontend.formats import FORMATS, MODEL_FILES, format_named, format_of
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 
@@ -23,7 +24,6 @@ class Frontend:
     """A form of models: its name, the suffixes of its files, and how one is read."""
 
     form: ClassVar[str]
-    endings: ClassVar[tuple[str, ...]]
 
     @classmethod
     def name(cls) -> str:
@@ -33,7 +33,7 @@ class Frontend:
     @classmethod
     def suffixes(cls) -> list[str]:
         """Suffixes without a dot."""
-        return list(cls.endings)
+        return [suffix.removeprefix(".") for suffix in FORMATS[cls.form].suffixes]
 
     def load(
         self, path: str | Path, shape_dict: Mapping[str, Sequence[int]] | None = None
@@ -46,40 +46,52 @@ class Frontend:
 class OnnxFrontend(Frontend):
     """Reads ONNX files."""
 
-    form, endings = "onnx", ("onnx",)
+    form = "onnx"
 
 
 class KerasFrontend(Frontend):
     """Keras, as HDF5 or as an archive."""
 
-    form, endings = "keras", ("h5", "keras")
+    form = "keras"
+
+
+class PyTorchFrontend(Frontend):
+    """Programs of torch.export, and TorchScript."""
+
+    form = "pytorch"
 
 
 class TfliteFrontend(Frontend):
     """Reads TFLite files."""
 
-    form, endings = "tflite", ("tflite",)
+    form = "tflite"
 
 
 class TensorflowFrontend(Frontend):
     """Frozen graphs of TensorFlow."""
 
-    form, endings = "pb", ("pb",)
+    form = "pb"
+
+
+class MxnetFrontend(Frontend):
+    """Reads MXNet's -symbol.json, with the .params beside it."""
+
+    form = "mxnet"
+
+
+class DarknetFrontend(Frontend):
+    """Darknet's .cfg, with the .weights beside it."""
+
+    form = "darknet"
 
 
 class RelayFrontend(Frontend):
     """Reads modules in Relay's text form."""
 
-    form, endings = "relay", ("relay",)
+    form = "relay"
 
 
-ALL_FRONTENDS: tuple[type[Frontend], ...] = (
-    OnnxFrontend,
-    KerasFrontend,
-    TfliteFrontend,
-    TensorflowFrontend,
-    RelayFrontend,
-)
+ALL_FRONTENDS = tuple(Frontend.__subclasses__())
 
 
 def get_frontend_names() -> list[str]:
@@ -89,24 +101,17 @@ def get_frontend_names() -> list[str]:
 
 def get_frontend_by_name(name: str) -> Frontend:
     """The form of that name. Raises ConfigError for one that there is not."""
-    for frontend in ALL_FRONTENDS:
-        if frontend.name() == name:
-            return frontend()
-    raise ConfigError(
-        f"there is no form {name!r} of models", hint=f"it may be any of {', '.join(get_frontend_names())}"
-    )
+    form = format_named(name)
+    return next(frontend() for frontend in ALL_FRONTENDS if frontend.form == form.name)
 
 
 def guess_frontend(path: str | Path) -> Frontend:
     """The form of a file, by its suffix. Raises ModelError where that does not tell."""
-    suffix = Path(path).suffix.lower().removeprefix(".")
-    for frontend in ALL_FRONTENDS:
-        if suffix in frontend.suffixes():
-            return frontend()
-    message = f"the form of the model is not known from its suffix {suffix!r}"
-    raise ModelError(
-        message, span=Span(str(path)), hint=f"suffixes: {', '.join(s for f in ALL_FRONTENDS for s in f.endings)}"
-    )
+    form = format_of(str(path))
+    if form is None:
+        message = f"the form of the model is not known from its suffix {Path(path).suffix!r}"
+        raise ModelError(message, span=Span(str(path)), hint=MODEL_FILES)
+    return get_frontend_by_name(form.name)
 
 
 @boundary("tvmc.load")
@@ -116,7 +121,7 @@ def load(
     shape_dict: Mapping[str, Sequence[int]] | None = None,
     freeze_params: bool = False,
 ) -> TVMCModel:
-    """Import .onnx, .h5 and .keras, .tflite, .pb or .relay; `model_format` ("onnx", …) overrules the suffix.
+    """Import a model by the suffix of its file; `model_format` ("onnx", …) says its form where that does not.
 
     With `freeze_params` weights are constants of the module and `params` is empty, as it always is with ONNX.
     """
