@@ -1,7 +1,8 @@
-"""The build backend: setuptools, plus one step that compiles the native runtime.
+"""The build backend: setuptools, plus steps that compile the native runtime and the compute library's kernels.
 
-In: a PEP 517 front end. Out: wheels (regular and editable) that hold the C sources and a library built from them.
-Invariant: with no C compiler on the machine, ziglang is asked for as a build requirement, so pip alone is enough.
+In: a PEP 517 front end. Out: wheels (regular and editable) that hold the C sources and a library built from them;
+regular ones hold kernels for the usual processors too (`armillary/compute/ahead/pack.py`). Invariant: with no C
+compiler on the machine, ziglang is asked for as a build requirement, so pip alone is enough.
 `setup.py` wires the commands below; `armillary/runtime/build_native.py` does the compiling. Both files it takes from
 the package need the standard library only.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -77,6 +79,14 @@ class BuildWithNative(build_py):
             native.build_library(compiler, folder / native.library_name())
         else:
             native.build_libraries(compiler, folder / "lib")
+            _write_kernels(base)
+
+
+def _write_kernels(base: Path) -> None:
+    """Compile the compute library's kernels by the copied package, which needs what it needs where it is installed."""
+    command = [sys.executable, "-m", "armillary.compute.ahead.pack", "armillary/compute/kernels"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, check=True, env=environment, cwd=base)  # whose package comes first
 
 
 class PlatformWheel(bdist_wheel):

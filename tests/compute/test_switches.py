@@ -83,7 +83,10 @@ def test_histogram_kernels_count_in_memory_of_threads() -> None:
 FRESH = """
 import sys
 import numpy as np
+from pathlib import Path
 from armillary.compute import BorderMode, Format, Image, NEGaussian3x3, TensorInfo
+from armillary.compute.core import shipped
+shipped.FOLDER = Path("none")
 src, dst, f = Image(), Image(), NEGaussian3x3()
 for image in (src, dst):
     image.allocator().init(TensorInfo(40, 30, Format.U8))

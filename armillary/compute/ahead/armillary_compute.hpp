@@ -22,6 +22,7 @@
 #include <stdexcept>
 #include <string>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "armillary_compute_kernels.hpp"
@@ -44,6 +45,13 @@ struct BorderSize {
   unsigned int top, right, bottom, left;
 };
 using PaddingSize = BorderSize;
+
+struct Size2D {
+  Size2D(size_t w = 0, size_t h = 0) : width(w), height(h) {}
+  bool operator==(const Size2D &o) const { return width == o.width && height == o.height; }
+  size_t area() const { return width * height; }
+  size_t width, height;
+};
 
 class Coordinates : public std::array<int, 6> {
 public:
@@ -84,15 +92,26 @@ public:
   TensorInfo(unsigned int width, unsigned int height, Format format) { set(TensorShape(width, height), format); }
   TensorInfo(const TensorShape &shape, Format format) { set(shape, format); }
   TensorInfo(const TensorShape &shape, size_t num_channels, DataType type) {
-    if (num_channels != 1) throw std::invalid_argument("a tensor has one channel");
-    set(shape, Format(int(type)));
+    set(shape, Format(int(type))), channels_ = num_channels;
+  }
+  // Of a model's descriptors, for an image of this size.
+  template <class Model, class = decltype(std::declval<const Model &>().num_bins_per_block())>
+  TensorInfo(const Model &hog, unsigned int width, unsigned int height) {
+    const auto blocks = hog.num_block_positions_per_image(Size2D(width, height));
+    set(TensorShape(blocks.width, blocks.height), Format::F32), channels_ = hog.num_bins_per_block();
   }
 
+  TensorInfo without_padding() const {
+    TensorInfo result(shape_, format_);
+    result.channels_ = channels_;
+    return result;
+  }
   size_t dimension(size_t n) const { return shape_[n]; }
   const TensorShape &tensor_shape() const { return shape_; }
   Format format() const { return format_; }
   DataType data_type() const { return format_ > Format::U32 ? DataType::U8 : DataType(int(format_)); }
   size_t num_channels() const { // values of a pixel
+    if (channels_ != 1) return channels_;
     if (format_ == Format::RGB888 || format_ == Format::RGBA8888) return format_ == Format::RGB888 ? 3 : 4;
     return format_ == Format::UV88 || format_ == Format::YUYV422 || format_ == Format::UYVY422 ? 2 : 1;
   }
@@ -148,11 +167,12 @@ public:
 
 private:
   void set(const TensorShape &shape, Format format) {
-    shape_ = shape, format_ = format, padding_ = PaddingSize();
+    shape_ = shape, format_ = format, padding_ = PaddingSize(), channels_ = 1;
     region_ = ValidRegion{Coordinates(), shape};
   }
   TensorShape shape_;
   Format format_ = Format::U8;
+  size_t channels_ = 1; // where no format says it
   PaddingSize padding_;
   ValidRegion region_;
   bool is_resizable_ = true;
@@ -372,6 +392,7 @@ protected:
 #include "armillary_compute_features.hpp"
 #include "armillary_compute_pyramids.hpp"
 #include "armillary_compute_tracking.hpp"
+#include "armillary_compute_hog.hpp"
 #include "armillary_compute_graph.hpp"
 #ifdef ARMILLARY_COMPUTE_HAS_CL
 #include "armillary_compute_cl.hpp"

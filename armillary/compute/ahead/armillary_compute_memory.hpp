@@ -175,7 +175,7 @@ using IMemoryGroup = MemoryGroup;
 
 inline void TensorAllocator::init(const TensorInfo &info) {
   if (owner_.has_memory()) throw std::runtime_error("the tensor is allocated: free it before it gets other information");
-  owner_.info_ = TensorInfo(info.tensor_shape(), info.format());
+  owner_.info_ = info.without_padding();
 }
 inline void TensorAllocator::allocate() {
   if (owner_.group_ != nullptr) return owner_.group_->end(&owner_);

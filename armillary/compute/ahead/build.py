@@ -48,6 +48,7 @@ _PARTS = (
     "_features",
     "_pyramids",
     "_tracking",
+    "_hog",
     "_graph",
     "_accessors",
 )
@@ -83,7 +84,7 @@ def build(
 
 
 def _write_library(folder: Path, kernels: Mapping[str, Kernel], target: object, options: BuildOptions) -> None:
-    parts = [_function(kernel) for kernel in kernels.values()]
+    parts = [function_of(kernel, _PREFIX) for kernel in kernels.values()]
     formulas = [kernel for kernel in kernels.values() if isinstance(kernel, Formula)]
     bordered = dict.fromkeys(kind for f in formulas if f.border() != BorderSize() for kind in f.inputs)
     parts += [border_function(kind, _PREFIX) for kind in bordered]
@@ -100,10 +101,11 @@ def _write_library(folder: Path, kernels: Mapping[str, Kernel], target: object, 
         write_atomic(folder / name, files("armillary.compute.ahead").joinpath(name).read_bytes())
 
 
-def _function(kernel: Kernel) -> PrimFunc:
+def function_of(kernel: Kernel, prefix: str = "") -> PrimFunc:
+    """The loops of a kernel; its symbol is its name behind a prefix."""
     if isinstance(kernel, Formula):
-        return row_function(kernel, _PREFIX)
-    return stage_function(kernel, _PREFIX) if isinstance(kernel, Stage) else loops_function(kernel, _PREFIX)
+        return row_function(kernel, prefix)
+    return stage_function(kernel, prefix) if isinstance(kernel, Stage) else loops_function(kernel, prefix)
 
 
 def _header(rows: Mapping[str, FunctionRow], kernels: Mapping[str, Kernel], options: BuildOptions) -> str:

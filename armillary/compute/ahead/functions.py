@@ -13,7 +13,7 @@ from armillary.compute.core.compiled import Formula
 from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas import arithmetic as points
-from armillary.compute.functions.formulas import features, filters, flow, geometry, pyramid
+from armillary.compute.functions.formulas import features, filters, flow, geometry, hog, pyramid
 from armillary.compute.functions.stages import fourier, images, products, rows, tiles, winograd
 from armillary.compute.functions.stages.stage import Stage
 from armillary.compute.functions.vision import colour, statistics
@@ -33,6 +33,7 @@ _PATTERNS = (MatrixPattern.BOX, MatrixPattern.CROSS, MatrixPattern.DISK)
 _MASKS = dict.fromkeys(mask_offsets(side, pattern) for side in (3, 5) for pattern in _PATTERNS)
 _SOBEL = {3: filters.SOBEL_3X3, 5: filters.SOBEL_5X5, 7: filters.SOBEL_7X7}
 _SCALES = tuple(geometry.scale(p, k, b) for p in _POLICIES for k in (_U8, _S16, _F32) for b in _BORDERS)
+_HOG = (filters.DERIVATIVE, points.MAGNITUDE_L2, points.PHASE_SIGNED, points.PHASE_UNSIGNED, hog.VOTES, hog.BLOCKS)
 
 
 def _sums(sign: int) -> tuple[Formula, ...]:
@@ -124,6 +125,9 @@ FUNCTIONS: dict[str, tuple[Kernel, ...]] = {
         points.arithmetic(1, (_S16, _S16), _S16, False),
         pyramid.converted(_S16, _U8),
     ),
+    "NEHOGDescriptor": _HOG,
+    "NEHOGDetector": (hog.SCORES,),
+    "NEHOGMultiDetection": (*_HOG, hog.SCORES),
     "NEOpticalFlow": (filters.SCHARR_3X3, flow.TRACK),
     "NEConvolutionLayer": (*_GEMM, *_WINOGRAD),
     "NEGEMMConvolutionLayer": _GEMM,

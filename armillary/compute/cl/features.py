@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.cl.vision import PARTS, OnDevice
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.regions import sides_of
+from armillary.compute.core.tensor_info import DataType
 from armillary.compute.core.window import Dimension, Window
 from armillary.compute.functions.vision import features, flow, hog
+from armillary.compute.functions.vision.base import size_of
 from armillary.compute.runtime.tensor import Tensor
 
 
@@ -59,14 +60,12 @@ class CLHOGDetector(OnDevice, hog.NEHOGDetector):
     """As `NEHOGDetector`; the classifier is brought to the device in each run."""
 
     def _factors(self, hog: hog.HOG) -> Tensor:
-        self._hog, self._table = hog, CLTensor()
-        self._table.allocator().init(hog.table().info())
-        self._table.allocator().allocate()
-        return self._table
+        self._hog, self._classifier = hog, self._table(*size_of(hog.table().info()), DataType.F32)
+        return self._classifier
 
     def update(self) -> None:
         """Bring the classifier to where the kernel reads it."""
-        self._table.write(self._hog.table().array())
+        self._classifier.write(self._hog.table().array())
 
 
 class CLHOGMultiDetection(OnDevice, hog.NEHOGMultiDetection):

@@ -15,10 +15,9 @@ from ctypes import c_int32, c_int64, c_void_p
 from armillary.artifact import FunctionRow
 from armillary.codegen.object.jit import LoadedObjects
 from armillary.compute.core.kernel import IKernel, ThreadInfo
-from armillary.compute.core.stored_loops import library_of
+from armillary.compute.core.stored_loops import code_of
 from armillary.compute.core.switches import kernel_config
 from armillary.compute.core.window import Dimension, Window
-from armillary.driver.library import FunctionLibrary
 from armillary.errors import ExecutionError, InternalError
 from armillary.tir.stmt import PrimFunc
 
@@ -100,13 +99,8 @@ class CompiledLoops:
     @classmethod
     def built(cls, function: PrimFunc) -> CompiledLoops:
         """A function, built for this process."""
-        return cls.of(library_of(function, kernel_config()))[str(function.get_attr("global_symbol"))]
-
-    @staticmethod
-    def of(library: FunctionLibrary) -> dict[str, CompiledLoops]:
-        """The functions of a library by name."""
-        loaded = library.loaded()
-        return {name: CompiledLoops(loaded, row) for name, row in library.descriptor.functions.items()}
+        loaded, descriptor = code_of(function, kernel_config())
+        return cls(loaded, descriptor.functions[str(function.get_attr("global_symbol"))])
 
     def bind_values(self, data: Sequence[int], values: Mapping[str, int], extent: int) -> NativeLoop:
         """The only loop of a function, with scalars by name; it uses no scratch memory."""

@@ -10,10 +10,8 @@ foreign functions, what records or a script's own rules for operators decide, la
 from __future__ import annotations
 
 import json
-import os
 import struct
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import armillary
 from armillary.artifact import Descriptor
@@ -24,8 +22,9 @@ from armillary.base.digest import blake2b
 from armillary.base.dispatch import DispatchContext, records_key
 from armillary.base.lazy import deferred
 from armillary.base.once import once
+from armillary.codegen.object.jit import LoadedObjects
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
-from armillary.driver.library import FunctionLibrary, GraphLibrary
+from armillary.compute.core.shipped import compiler_files, shipped
 from armillary.ir import IRModule
 from armillary.target import Target
 from armillary.tir.stmt import PrimFunc
@@ -34,44 +33,37 @@ from armillary.transform import PassContext
 with deferred():
     from armillary.codegen.llvm.target import machine_text
     from armillary.driver.build import build as build_graph
+    from armillary.driver.library import FunctionLibrary, GraphLibrary
     from armillary.driver.te_build import build
     from armillary.relay.op import LEGALIZE_RULES
     from armillary.relay.printer import astext
 
-_COMPILER = ("arith", "backends", "codegen", "driver", "ops", "relay", "target", "te", "tir")
+Code = tuple[LoadedObjects, Descriptor]
 _LARGEST = 4 << 20  # of a layer's weights: larger ones take longer to read and to compare than to compile for
-
-
-def _files(folder: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path)
-            elif entry.name.endswith(".py"):
-                yield entry
 
 
 @once
 def _compiler_sum() -> str:
     """What the compiler's files are now, by name, size and time."""
-    root = Path(armillary.__file__).parent
-    entries = [entry for name in _COMPILER for entry in _files(str(root / name))]
-    rows = sorted((entry.path, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries)
-    return cache_key(armillary.__version__, repr(rows))
+    return cache_key(armillary.__version__, armillary.__file__, repr(compiler_files()))
 
 
-def library_of(function: PrimFunc, config: Mapping[str, object]) -> FunctionLibrary:
-    """A function for this machine: as it was stored, or compiled and stored."""
+def code_of(function: PrimFunc, config: Mapping[str, object]) -> Code:
+    """A function for this machine: as it came with the package, as it was stored, or compiled and stored."""
+    text = str(function)
+    data = shipped(text, config)
+    if data is not None:
+        return _loaded(data)
     target, cache = Target("llvm"), default_cache()
-    key = cache_key("loops", str(function), machine_text(target), repr(sorted(config.items())), _compiler_sum())
+    key = cache_key("loops", text, machine_text(target), repr(sorted(config.items())), _compiler_sum())
     stored = cache.get(key) if cache is not None else None
     if stored is not None:
-        return _unpacked(stored, target)
+        return _loaded(stored)
     with PassContext(config=config):
         library = build(function, target=target)
     if cache is not None and not library.externs:
-        cache.put(key, _packed(library))
-    return library
+        cache.put(key, packed(library))
+    return library.loaded(), library.descriptor
 
 
 def layer_of(module: IRModule, weights: Mapping[str, Array], config: Mapping[str, object]) -> GraphLibrary:
@@ -86,7 +78,7 @@ def layer_of(module: IRModule, weights: Mapping[str, Array], config: Mapping[str
     if cache is not None and not library.externs and not DispatchContext.current.has_records():
         params = save_params(library.params.held)
         layer = json.dumps({"graph": library.graph_json, "params": len(params)}).encode()
-        cache.put(key, b"".join((struct.pack("<Q", len(layer)), layer, params, _packed(library))))
+        cache.put(key, b"".join((struct.pack("<Q", len(layer)), layer, params, packed(library))))
         cache.trim_at_times()
     return library
 
@@ -102,23 +94,29 @@ def _layer_key(module: IRModule, weights: Mapping[str, Array], config: Mapping[s
     return cache_key("layer", astext(module), *rows, machine_text(target), options, _compiler_sum())
 
 
-def _packed(library: FunctionLibrary) -> bytes:
+def packed(library: FunctionLibrary) -> bytes:
+    """Objects and descriptor, as they are stored."""
     head = {"lengths": [len(code) for code in library.objects], "descriptor": library.descriptor.to_json()}
     return b"\n".join([json.dumps(head).encode(), b"".join(library.objects)])
 
 
-def _unpacked(data: bytes, target: Target) -> FunctionLibrary:
+def _unpacked(data: bytes) -> tuple[list[bytes], Descriptor]:
     head, _, code = data.partition(b"\n")
     row, objects, start = json.loads(head), [], 0
     for size in row["lengths"]:
         objects.append(code[start : start + size])
         start += size
-    return FunctionLibrary(target, objects, Descriptor.from_json(row["descriptor"]))
+    return objects, Descriptor.from_json(row["descriptor"])
+
+
+def _loaded(data: bytes) -> Code:
+    objects, descriptor = _unpacked(data)
+    return LoadedObjects(objects, ()), descriptor
 
 
 def _unpacked_layer(data: bytes, target: Target) -> GraphLibrary:
     (size,) = struct.unpack_from("<Q", data)
     layer, start = json.loads(data[8 : 8 + size]), 8 + size
     end = start + layer["params"]
-    code, params = _unpacked(data[end:], target), load_params(memoryview(data)[start:end])
-    return GraphLibrary(target, code.objects, code.descriptor, (), lambda form: "", layer["graph"], params)
+    (objects, descriptor), params = _unpacked(data[end:]), load_params(memoryview(data)[start:end])
+    return GraphLibrary(target, objects, descriptor, (), lambda form: "", layer["graph"], params)

@@ -16,6 +16,7 @@ import numpy as np
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.base.aliases import Array
 from armillary.base.aligned import aligned, aligned_empty
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel, Program
@@ -27,8 +28,10 @@ from armillary.compute.functions.nn.body import Body
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
 from armillary.compute.runtime.scheduler import Scheduler
 from armillary.compute.runtime.tensor import Tensor
-from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError
+
+with deferred():
+    from armillary.driver.library import GraphLibrary
 
 _NOP = "__nop"
 _MOST_BOUND = 64  # sets of addresses whose kernels are kept
@@ -183,7 +186,8 @@ class _Plan:
 
     def __init__(self, library: GraphLibrary, inputs: Sequence[str]) -> None:
         self.spec = GraphSpec.from_json(library.graph_json)
-        self._loops = CompiledLoops.of(library)
+        loaded = library.loaded()
+        self._loops = {name: CompiledLoops(loaded, row) for name, row in library.descriptor.functions.items()}
         self._params = {name: aligned(np.ascontiguousarray(value)) for name, value in library.params.items()}
         self._inputs = {name: k for k, name in enumerate(inputs)}
         self.threads = max(1, Scheduler.get().num_threads())

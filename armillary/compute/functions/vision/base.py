@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
 from armillary.compute.core.kernel import IKernel, Status
@@ -161,6 +163,18 @@ class VisionFunction(ConfiguredFunction):
 
     def _image(self, width: int, height: int, kind: Format | DataType) -> Tensor:
         return image(width, height, kind)
+
+    def _table(self, width: int, height: int, kind: DataType) -> Tensor:
+        """A tensor with memory."""
+        result = self._image(width, height, kind)
+        result.allocator().allocate()
+        return result
+
+    def _row(self, values: Sequence[float]) -> Tensor:
+        """Settings, as kernels of loops read them."""
+        result = self._table(len(values), 1, DataType.F32)
+        result.write(np.array([values], np.float32))
+        return result
 
     def _part(self, function: type[Function]) -> Function:
         """Another function, on the same side."""

@@ -104,11 +104,6 @@ class NEOpticalFlow(VisionFunction):
         for tensor in made:
             tensor.allocator().allocate()
 
-    def _table(self, width: int, height: int, kind: DataType) -> Tensor:
-        result = self._image(width, height, kind)
-        result.allocator().allocate()
-        return result
-
     def _hold(self, count: int) -> None:
         """Make room for so many points."""
         self._points = self._table(flow.WIDTH, max(1, count), F32)

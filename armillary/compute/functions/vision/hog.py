@@ -17,7 +17,7 @@ from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo, TensorShape
 from armillary.compute.core.types import Size2D
-from armillary.compute.functions.formulas.hog import Blocks, binning, normalising, scoring
+from armillary.compute.functions.formulas.hog import BLOCKS, SCORES, VOTES, block_settings, vote_settings
 from armillary.compute.functions.vision.arithmetic import NEMagnitude, NEPhase, PhaseType
 from armillary.compute.functions.vision.base import VisionFunction, image, objection, size_of, wrong_type
 from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppressionKernel, DetectionWindow
@@ -178,8 +178,8 @@ class HOGFunction(VisionFunction):
         width, height = size_of(gradients.length.info())
         cell, bins = info.cell_size, info.num_bins
         image = self._image(width // cell.width * bins, height // cell.height, F32)
-        loops = binning(cell.width, cell.height, bins, info.phase_type is PhaseType.SIGNED)
-        kernel = self._loops(loops, [image, gradients.length, gradients.turn])
+        settings = vote_settings(cell.width, cell.height, bins, info.phase_type is PhaseType.SIGNED)
+        kernel = self._loops(VOTES, [image, gradients.length, gradients.turn, self._row(settings)])
         image.allocator().allocate()
         return image, kernel
 
@@ -187,14 +187,10 @@ class HOGFunction(VisionFunction):
         """The kernel that makes the descriptors of blocks of votes."""
         cell, stride, cells = info.cell_size, info.block_stride, info.num_cells_per_block()
         clips = info.normalization_type is HOGNormType.L2HYS_NORM
-        blocks = Blocks(
-            _pair(cells),
-            (stride.width // cell.width, stride.height // cell.height),
-            info.num_bins,
-            info.normalization_type is HOGNormType.L1_NORM,
-            info.l2_hyst_threshold if clips else 0.0,
-        )
-        return self._loops(normalising(blocks), [found, votes])
+        steps = (stride.width // cell.width, stride.height // cell.height)
+        is_sum = info.normalization_type is HOGNormType.L1_NORM
+        settings = block_settings(_pair(cells), steps, info.num_bins, is_sum, info.l2_hyst_threshold if clips else 0.0)
+        return self._loops(BLOCKS, [found, votes, self._row(settings)])
 
 
 class NEHOGDescriptor(HOGFunction):
@@ -268,8 +264,8 @@ class NEHOGDetector(HOGFunction):
         self._threshold, self._class = threshold, idx_class
         self._scores = self._image(max(1, counts[0]), max(1, counts[1]), F32)
         inside, values = info.num_block_positions_per_image(size), info.num_bins_per_block()
-        loops = scoring(inside.width * values, inside.height, steps[0] * values, steps[1])
-        kernel = self._loops(loops, [self._scores, input, self._factors(hog)])
+        settings = self._row((inside.width * values, inside.height, steps[0] * values, steps[1]))
+        kernel = self._loops(SCORES, [self._scores, input, self._factors(hog), settings])
         self._has_windows = min(counts) > 0
         self._set_kernels([kernel] if self._has_windows else [])
         self._scores.allocator().allocate()
