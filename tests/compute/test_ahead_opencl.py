@@ -393,3 +393,66 @@ def test_counts_and_pyramids_on_a_device_are_those_of_the_host(tmp_path: Path) -
     source.write(pixels)
     halves.run()
     assert levels == np.concatenate([pyramid.get_pyramid_level(n).array().ravel() for n in range(3)]).tolist()
+
+
+EDGES = """
+#include "armillary_compute.hpp"
+using namespace arm_compute;
+int main()
+{
+    CLScheduler::get().default_init();
+    CLImage image, even, table, edges[3];
+    for(auto *t : {&image, &even, &table, &edges[0], &edges[1], &edges[2]}) t->allocator()->init(TensorInfo(61, 47, Format::U8));
+    CLLut lut;
+    lut.map();
+    for(int n = 0; n < 256; n++) lut.buffer()[n] = uint8_t(7 * n + 3);
+    lut.unmap();
+    CLEqualizeHistogram equalise;
+    CLTableLookup lookup;
+    CLCannyEdge canny[3];
+    equalise.configure(&image, &even);
+    lookup.configure(&image, &lut, &table);
+    for(int n = 0; n < 3; n++) canny[n].configure(&image, &edges[n], 120, 40, n == 1 ? 5 : 3, n == 2 ? 2 : 1, BorderMode(n), 70);
+    for(auto *t : {&image, &even, &table, &edges[0], &edges[1], &edges[2]}) t->allocator()->allocate();
+    image.map();
+    for(int y = 0; y < 47; y++) std::cin.read((char *)image.ptr_to_element(Coordinates(0, y)), 61);
+    image.unmap();
+    for(int twice = 0; twice < 2; twice++)
+    {
+        equalise.run(), lookup.run();
+        for(auto &each : canny) each.run();
+    }
+    for(auto *t : {&even, &table, &edges[0], &edges[1], &edges[2]})
+    {
+        t->map();
+        for(int y = 0; y < 47; y++) std::cout.write((char *)t->ptr_to_element(Coordinates(0, y)), 61);
+        t->unmap();
+    }
+}
+"""  # noqa: E501  # lines of C++
+
+
+def test_edges_and_tables_on_a_device_are_those_of_the_host(tmp_path: Path) -> None:
+    names = ["NECannyEdge", "NEEqualizeHistogram", "NETableLookup"]
+    program = _program(tmp_path, compute.build(names, out=tmp_path / "out", options=BuildOptions(opencl=True)), EDGES)
+    rng = np.random.default_rng(5)
+    hills = np.add.outer(np.sin(np.arange(47) / 4), np.cos(np.arange(61) / 6)) * 55 + 128
+    pixels = np.clip(hills + rng.integers(-12, 12, (47, 61)), 0, 255).astype(np.uint8)
+    found = np.frombuffer(_printed(program, given=pixels.tobytes()), np.uint8).reshape(5, 47, 61)
+    source, even, *edges = images = [Image() for _ in range(5)]
+    for image in images:
+        image.allocator().init(TensorInfo(61, 47, Format.U8))
+    equalise, canny = compute.NEEqualizeHistogram(), [compute.NECannyEdge() for _ in edges]
+    equalise.configure(source, even)
+    for n, (function, image) in enumerate(zip(canny, edges, strict=True)):
+        mode = (BorderMode.UNDEFINED, BorderMode.CONSTANT, BorderMode.REPLICATE)[n]
+        function.configure(source, image, 120, 40, 5 if n == 1 else 3, 2 if n == 2 else 1, mode, 70)
+    for image in images:
+        image.allocator().allocate()
+    source.write(pixels)
+    for each in (equalise, *canny):
+        each.run()
+    assert (found[0] == even.read()).all() and (found[1] == (7 * pixels.astype(int) + 3) % 256).all()
+    for n, image in enumerate(edges):
+        wanted = image.read()
+        assert (found[2 + n] == wanted).all() and 30 < (wanted == 255).sum() < 1500, n

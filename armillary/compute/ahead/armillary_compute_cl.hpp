@@ -281,6 +281,13 @@ class CLPyramid : public Pyramid {
 protected:
   Tensor *new_level() const override { return new CLTensor; }
 };
+class CLLut : public Lut {
+public:
+  explicit CLLut(size_t num_elements = 256, DataType type = DataType::U8) : Lut(new CLTensor, num_elements, type) {}
+  void map(bool = true) { tensor()->map(); }
+  void unmap() { tensor()->unmap(); }
+};
+using ICLLut = CLLut;
 class CLMultiImage : public MultiImage {
 protected:
   Tensor *new_plane() const override { return new CLImage; }
@@ -389,6 +396,7 @@ ARMILLARY_COMPUTE_CL4(ReshapeLayer, PoolingLayer, ActivationLayer, SoftmaxLayer)
 ARMILLARY_COMPUTE_CL4(FFTConvolutionLayer, ColorConvert, ChannelExtract, ChannelCombine)
 ARMILLARY_COMPUTE_CL4(DepthwiseConvolutionLayer, BatchNormalizationLayer, NormalizationLayer, DepthConcatenateLayer)
 ARMILLARY_COMPUTE_CL4(Histogram, MeanStdDev, MinMaxLocation, GaussianPyramidHalf)
+ARMILLARY_COMPUTE_CL(EqualizeHistogram) ARMILLARY_COMPUTE_CL(TableLookup) ARMILLARY_COMPUTE_CL(CannyEdge)
 using CLWinogradLayer = CLWinogradConvolutionLayer;
 
 namespace graph { namespace detail {

@@ -194,7 +194,12 @@ class NEEqualizeHistogram : public detail::Counting<int32_t> {
 public:
   void configure(const IImage *input, IImage *output) {
     set("count_values", input, 256 * detail::COPIES, DataType::U8);
-    lookup_.configure(const_cast<IImage *>(input), &table_, output);
+    table_.reset(device() != nullptr ? device()->new_tensor() : new Tensor);
+    table_->allocator()->init(TensorInfo(TensorShape(256), 1, DataType::U8));
+    table_->allocator()->allocate();
+    const ValidRegion region = input->info()->valid_region();
+    const detail::Tensors inputs{const_cast<IImage *>(input), table_.get()};
+    lookup_.reset(new detail::FormulaKernel(device(), "table_U8_256", inputs, {output}, BorderMode::UNDEFINED, 0, {}, &region));
   }
   void run() override {
     auto sums = summed(256);
@@ -204,16 +209,18 @@ public:
       if (least == 0) least = sums[n];
     }
     const int64_t total = sums[255];
+    table_->map();
     for (size_t n = 0; n < 256; n++) {
       const float part = float(std::max<int64_t>(sums[n] - least, 0)) / float(std::max<int64_t>(total - least, 1));
-      table_.buffer()[n] = total == least ? uint8_t(n) : uint8_t(part * 255.0f + 0.5f);
+      table_->buffer()[n] = total == least ? uint8_t(n) : uint8_t(part * 255.0f + 0.5f);
     }
-    lookup_.run();
+    table_->unmap();
+    Scheduler::get().schedule(lookup_.get(), Window::DimY);
   }
 
 private:
-  Lut table_;
-  NETableLookup lookup_;
+  std::unique_ptr<Tensor> table_;
+  std::unique_ptr<IKernel> lookup_;
 };
 
 class NEMeanStdDev : public detail::Counting<int64_t> {
@@ -440,40 +447,56 @@ public:
     const bool is_sum = norm_type == 1;
     const DataType type = is_sum ? DataType::S16 : DataType::S32;
     ITensor *gx = image(like, DataType::S16), *gy = image(like, DataType::S16), *length = image(like, type);
-    ITensor *turn = image(like, DataType::U8), *frontier = image(like, DataType::U8);
+    ITensor *turn = image(like, DataType::U8), *frontier = frontier_ = image(like, DataType::U8);
     classes_ = image(like, DataType::U8);
     const std::string side = std::to_string(gradient_size);
     sides_ = detail::sides_of(like.valid_region());
     if (border_mode == BorderMode::UNDEFINED) sides_ = detail::eroded(sides_, gradient_size / 2 + 1, gradient_size / 2 + 1);
     step("edge_sobel" + side + "x" + side + (is_sum ? "_l1" : "_l2"), {input}, {gx, gy, length}, border_mode, constant_border_value);
     const double low = is_sum ? lower_thr : double(lower_thr) * lower_thr, high = is_sum ? upper_thr : double(upper_thr) * upper_thr;
-    step("edge_crest_" + detail::name_of(type), {gx, gy, length}, {classes_}, BorderMode::CONSTANT, 0, {low, high});
+    const ValidRegion region = detail::region_of(sides_, like.tensor_shape());
+    // A device writes nothing beside the region, so that zeros are there, as `clear_border` leaves them here.
+    step("edge_crest_" + detail::name_of(type), {gx, gy, length}, {classes_}, BorderMode::CONSTANT, 0, {low, high},
+         device() != nullptr ? &region : nullptr);
     gradient_steps_ = kernels_.size();
     for (ITensor *plane : {classes_, turn, frontier}) // of one pitch
       plane->info()->extend_padding(PaddingSize{1, unsigned(kernels::STEP + 1), 1, 1});
-    for (int n = 0; n < TURNS; n++) {
+    const int turns = device() == nullptr ? int(TURNS) : int(DEVICE_TURNS);
+    for (int n = 0; n < turns; n++) {
       step("edge_spread", {n % 2 ? turn : classes_}, {n % 2 ? classes_ : turn, frontier}, BorderMode::CONSTANT);
-      kernels_.erase(kernels_.end() - 2); // nothing is an edge beside the region: the planes' borders are zeros
+      if (device() == nullptr) kernels_.erase(kernels_.end() - 2); // nothing is an edge beside the region: the planes' borders are zeros
     }
-    std::unique_ptr<detail::LoopsKernel> trace(new detail::LoopsKernel(
-        "trace_edges", {{classes_, 0}, {classes_, 1}, {frontier, 1}, {frontier, 4}}, {0, 0, int(like.dimension(0)), int(like.dimension(1))}, 1));
-    queue_.resize(classes_->info()->total_size());
-    trace->set_partial(queue_.data(), int64_t(queue_.size()));
-    kernels_.push_back(std::move(trace));
-    const ValidRegion region = detail::region_of(sides_, like.tensor_shape());
+    if (device() == nullptr) trace(like);
     step("edge_strong", {classes_}, {output}, BorderMode::UNDEFINED, 0, {}, &region);
     finish();
   }
   void run() override {
     if (kernels_.empty()) throw std::runtime_error("the function is not configured: call configure first");
-    for (size_t n = 0; n < kernels_.size(); n++) {
-      if (n == gradient_steps_) clear_border();
-      Scheduler::get().schedule(kernels_[n].get(), Window::DimY);
-    }
+    run(0, gradient_steps_);
+    if (device() == nullptr) clear_border();
+    do run(gradient_steps_, kernels_.size() - 1);
+    while (device() != nullptr && spreads());
+    run(kernels_.size() - 1, kernels_.size());
   }
 
 private:
-  static constexpr int TURNS = 4; // for all pixels at once, before the queue
+  static constexpr int TURNS = 4, DEVICE_TURNS = 16; // for all pixels at once: before the queue, between two looks
+  void run(size_t begin, size_t end) {
+    for (size_t n = begin; n < end; n++) Scheduler::get().schedule(kernels_[n].get(), Window::DimY);
+  }
+  void trace(const TensorInfo &like) { // what hangs on to edges, through a queue of pixels
+    const detail::Sides all{0, 0, int(like.dimension(0)), int(like.dimension(1))};
+    std::unique_ptr<detail::LoopsKernel> kernel(
+        new detail::LoopsKernel("trace_edges", {{classes_, 0}, {classes_, 1}, {frontier_, 1}, {frontier_, 4}}, all, 1));
+    queue_.resize(classes_->info()->total_size());
+    kernel->set_partial(queue_.data(), int64_t(queue_.size()));
+    kernels_.push_back(std::move(kernel));
+  }
+  bool spreads() { // whether the last turn changed a pixel
+    bool is_changed = false;
+    detail::points_of<uint8_t>(*frontier_, [&](int, int, uint8_t) { is_changed = true; });
+    return is_changed;
+  }
   void clear_border() { // nothing is an edge beside the valid region
     const TensorInfo &t = *classes_->info();
     const int64_t columns = t.columns(), top = t.padding().top + sides_.top, left = t.padding().left + sides_.left;
@@ -483,7 +506,7 @@ private:
       for (int64_t x = 0; x < columns; x++)
         if (y < top || y >= bottom || x < left || x >= right) all[y * columns + x] = 0;
   }
-  ITensor *classes_ = nullptr;
+  ITensor *classes_ = nullptr, *frontier_ = nullptr;
   detail::Sides sides_{};
   size_t gradient_steps_ = 0;
   std::vector<int32_t> queue_;

@@ -181,17 +181,21 @@ using NEWarpPerspective = NEWarp<9>;
 // Every pixel of U8 as a table of 256 values says.
 class Lut {
 public:
-  explicit Lut(size_t num_elements = 256, DataType type = DataType::U8) {
+  explicit Lut(size_t num_elements = 256, DataType type = DataType::U8) : Lut(new Tensor, num_elements, type) {}
+  virtual ~Lut() = default;
+  uint8_t *buffer() { return values_->buffer(); }
+  size_t num_elements() const { return values_->info()->dimension(0); }
+  ITensor *tensor() { return values_.get(); }
+
+protected:
+  Lut(Tensor *values, size_t num_elements, DataType type) : values_(values) {
     if (num_elements != 256 || type != DataType::U8) throw std::invalid_argument("Lut: 256 values of U8");
-    values_.allocator()->init(TensorInfo(TensorShape(num_elements), 1, type));
-    values_.allocator()->allocate();
+    values_->allocator()->init(TensorInfo(TensorShape(num_elements), 1, type));
+    values_->allocator()->allocate();
   }
-  uint8_t *buffer() { return values_.buffer(); }
-  size_t num_elements() const { return values_.info()->dimension(0); }
-  ITensor *tensor() { return &values_; }
 
 private:
-  Tensor values_;
+  std::unique_ptr<Tensor> values_;
 };
 using ILut = Lut;
 class NETableLookup : public VisionFunction {
