@@ -41,8 +41,8 @@ def assert_allclose(
     np.testing.assert_allclose(have, want, rtol=rtol, atol=atol, verbose=verbose)
 
 
-def _values(given: object) -> Array:
-    return np.asarray(given.numpy() if hasattr(given, "numpy") else given)
+def _values(values: object) -> Array:
+    return np.asarray(values.numpy() if hasattr(values, "numpy") else values)
 
 
 @boundary("device_enabled", arguments=True)
@@ -99,9 +99,9 @@ def check_numerical_grads(
             raise AssertionError(f"{message}: got {grads[name][at]:.6g}, differences give {gradient[at]:.6g}")
 
 
-def _as_dict(given: Arrays) -> dict[Key, Array]:
+def _as_dict(arrays: Arrays) -> dict[Key, Array]:
     """Arrays by name, or by place."""
-    items: Iterable[tuple[Key, Array]] = given.items() if isinstance(given, Mapping) else enumerate(given)
+    items: Iterable[tuple[Key, Array]] = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
     return {key: np.asarray(value) for key, value in items}
 
 

@@ -257,10 +257,10 @@ def _each(actions: Iterable[Callable[[], None]]) -> None:
         raise errors[0]
 
 
-def _instruments(given: object) -> tuple[PassInstrument, ...]:
-    if not isinstance(given, Iterable) or getattr(given, "shape", None) == ():
-        raise ConfigError(f"instruments are {given!r}, wanted a list of them")
-    return tuple(map(_as_instrument, given))
+def _instruments(instruments: object) -> tuple[PassInstrument, ...]:
+    if not isinstance(instruments, Iterable) or getattr(instruments, "shape", None) == ():
+        raise ConfigError(f"instruments are {instruments!r}, wanted a list of them")
+    return tuple(map(_as_instrument, instruments))
 
 
 def _as_instrument(item: object) -> PassInstrument:
@@ -276,11 +276,11 @@ def _as_instrument(item: object) -> PassInstrument:
     return instrument
 
 
-def _pass_names(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
+def _pass_names(what: str, passes: Sequence[str] | None) -> tuple[str, ...]:
     """A list of pass names; a name that no pass has only warns, because lists outlive the passes they name."""
-    if isinstance(given, str):
-        raise ConfigError(f"{what} is the text {given!r}, wanted a list of names", hint=f"write [{given!r}]")
-    names = tuple(given or ())
+    if isinstance(passes, str):
+        raise ConfigError(f"{what} is the text {passes!r}, wanted a list of names", hint=f"write [{passes!r}]")
+    names = tuple(passes or ())
     wrong = [name for name in names if not isinstance(name, str)]
     if wrong:
         raise ConfigError(f"{what}: {wrong[0]!r} is no name of a pass", hint="names are texts, such as 'FuseOps'")

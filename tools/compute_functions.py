@@ -35,14 +35,14 @@ ALIASES = {"WinogradLayer"}  # another name of a function
 
 def functions() -> dict[str, list[str]]:
     """The functions by name without their side, with the sides that have them."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for name in compute.__all__:
         side, rest = name[:2], name[2:]
         if side in ("NE", "CL") and rest not in ALIASES and not rest.endswith("Kernel"):
             kind = getattr(compute, name)
             if isinstance(kind, type) and hasattr(kind, "configure") and hasattr(kind, "run"):
-                found.setdefault(rest, []).append(side)
-    return dict(sorted(found.items()))
+                names.setdefault(rest, []).append(side)
+    return dict(sorted(names.items()))
 
 
 def page() -> str:
@@ -63,7 +63,7 @@ def _row(name: str, sides: list[str], stored: dict[str, list[object]]) -> str:
 
 def _cases(name: str, stored: dict[str, list[object]]) -> str:
     """Cases of the function, and of what its keys say behind its name."""
-    found = {
+    cases = {
         key.removeprefix(f"NE{name}").strip(): len(v) for key, v in stored.items() if key.split()[0] == f"NE{name}"
     }
-    return ", ".join(f"{key}: {count}" if key else str(count) for key, count in found.items())
+    return ", ".join(f"{key}: {count}" if key else str(count) for key, count in cases.items())

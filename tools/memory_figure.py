@@ -67,5 +67,5 @@ def _group(left: int, name: str, sizes: tuple[int, ...]) -> list[str]:
 
 if __name__ == "__main__":
     FILE.write_text(figure())
-    for case, found in totals().items():
-        print(case, *found)
+    for case, count in totals().items():
+        print(case, *count)

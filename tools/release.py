@@ -37,22 +37,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PLATFORMS, help="one platform instead of all")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the files go")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     wheels: list[Path] = []
     with tempfile.TemporaryDirectory() as folder:
-        for machine in (given.only,) if given.only else PLATFORMS:
+        for machine in (options.only,) if options.only else PLATFORMS:
             whole = build_wheel(machine, Path(folder))
-            wheels.append(runtime_wheel(whole, given.out))
-        wheels.append(compiler_wheel(whole, given.out))
+            wheels.append(runtime_wheel(whole, options.out))
+        wheels.append(compiler_wheel(whole, options.out))
     for wheel in wheels:
         problems = check_wheel(wheel)
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {'; '.join(problems) or 'checked'}")
         if problems:
             wheel.unlink()
             return 1
-    if not given.only:
-        subprocess.run([sys.executable, "-m", "build", "--sdist", "--outdir", str(given.out), str(ROOT)], check=True)
+    if not options.only:
+        subprocess.run([sys.executable, "-m", "build", "--sdist", "--outdir", str(options.out), str(ROOT)], check=True)
     return 0
 
 
@@ -89,8 +89,8 @@ def compiler_wheel(wheel: Path, out: Path) -> Path:
     head, gap, text = files[f"{info}/METADATA"].partition(b"\n\n")
     files[f"{info}/METADATA"] = head + f"\nRequires-Dist: armillary-runtime=={version}".encode() + gap + text
     lines = files[f"{info}/WHEEL"].decode().splitlines()
-    kept = [line for line in lines if not line.startswith(("Tag:", "Root-Is-Purelib:"))]
-    files[f"{info}/WHEEL"] = "\n".join([*kept, "Root-Is-Purelib: true", "Tag: py3-none-any", ""]).encode()
+    lines_left = [line for line in lines if not line.startswith(("Tag:", "Root-Is-Purelib:"))]
+    files[f"{info}/WHEEL"] = "\n".join([*lines_left, "Root-Is-Purelib: true", "Tag: py3-none-any", ""]).encode()
     return _write(files, info, out / f"{name}-{version}-py3-none-any.whl")
 
 

@@ -125,11 +125,11 @@ def _user_function(name: str, short: str) -> list[str]:
 
 
 def _operator(op: Op, short: str, is_inside: bool) -> list[str]:
-    given = [_parameter(op, parameter) for parameter in signature(op).parameters.values()]
+    parameters = [_parameter(op, parameter) for parameter in signature(op).parameters.values()]
 
     doc = " ".join(op.doc.split()) or f"The operator `{op.name}`."
     lines = ["@staticmethod"] if is_inside else []
-    lines += [f"def {short}({', '.join(given)}) -> _Call:", f'    """{doc}"""', ""]
+    lines += [f"def {short}({', '.join(parameters)}) -> _Call:", f'    """{doc}"""', ""]
     return [f"    {line}".rstrip() for line in lines] if is_inside else lines
 
 

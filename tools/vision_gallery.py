@@ -39,9 +39,9 @@ def scene() -> Pixels:
 
 def image(width: int = WIDTH, height: int = HEIGHT, kind: Format = Format.U8) -> Image:
     """An image that is not allocated."""
-    made = Image()
-    made.allocator().init(TensorInfo(width, height, kind))
-    return made
+    picture = Image()
+    picture.allocator().init(TensorInfo(width, height, kind))
+    return picture
 
 
 def one(name: str, *more: object, size: tuple[int, int] = (WIDTH, HEIGHT), kind: Format = Format.U8) -> Pixels:
@@ -81,14 +81,14 @@ def gradients(which: str) -> Pixels:
 
 def corners(name: str, *numbers: object) -> Pixels:
     """The scene, darker, with its corners."""
-    source, found = image(), list[compute.KeyPoint]()
+    source, corners_of_image = image(), list[compute.KeyPoint]()
     function = getattr(compute, name)()
-    function.configure(source, *numbers, found, REPLICATE)
+    function.configure(source, *numbers, corners_of_image, REPLICATE)
     source.allocator().allocate()
     source.array()[...] = scene()
     function.run()
     drawn = scene() // 3
-    for point in found:
+    for point in corners_of_image:
         drawn[max(0, point.y - 1) : point.y + 2, max(0, point.x - 1) : point.x + 2] = 255
     return drawn
 

@@ -85,11 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("wheels", type=Path, help="the folder with the wheels of the compiler and of the runtime")
     parser.add_argument("pythons", nargs="*", help="commands, besides those of the PATH and of pyenv")
     parser.add_argument("--only", action="store_true", help="no other Pythons than those that are named")
-    given = parser.parse_intermixed_args(arguments)
-    pythons = [*([] if given.only else found()), *given.pythons]
+    options = parser.parse_intermixed_args(arguments)
+    pythons = [*([] if options.only else found()), *options.pythons]
     failed = 0
     for python in pythons:
-        problem = check(python, given.wheels)
+        problem = check(python, options.wheels)
         name = f"{version_of(python) or python} on {machine_of(python) or '?'}"
         print(f"{name}: {problem or 'compiled, ran, exported; loaded by the runtime alone'}", flush=True)
         failed += bool(problem)

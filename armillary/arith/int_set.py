@@ -84,9 +84,9 @@ def nothing() -> IntervalSet:
     return IntervalSet(_POSITIVE, _NEGATIVE)
 
 
-def of_range(given: Range) -> IntervalSet:
+def of_range(domain: Range) -> IntervalSet:
     """The integers of a range."""
-    return IntervalSet(given.min, simplify(given.min + given.extent - 1))
+    return IntervalSet(domain.min, simplify(domain.min + domain.extent - 1))
 
 
 @boundary("arith.union_lower_bound", arguments=True)

@@ -73,12 +73,12 @@ def modular_set(root: E.Expr, known: Mapping[E.Var, ModularSet], is_non_negative
     return of(root)
 
 
-def _wrapped(item: E.Expr, found: ModularSet) -> ModularSet:
+def _wrapped(item: E.Expr, residues: ModularSet) -> ModularSet:
     """Of a type that wraps only the powers of two are left."""
     dtype = item.dtype
-    if found.coeff == 0 or (dtype.code == "int" and dtype.bits >= 32) or not (dtype.is_int or dtype.is_bool):
-        return found
-    return normal(math.gcd(found.coeff, 1 << dtype.bits), found.base)
+    if residues.coeff == 0 or (dtype.code == "int" and dtype.bits >= 32) or not (dtype.is_int or dtype.is_bool):
+        return residues
+    return normal(math.gcd(residues.coeff, 1 << dtype.bits), residues.base)
 
 
 def _sum(item: E.Binary, of: _Of, _: _NON_NEGATIVE) -> ModularSet:

@@ -150,13 +150,15 @@ class Descriptor:
 
 
 def _function_to_json(row: FunctionRow) -> dict[str, object]:
-    found = row.external
+    external = row.external
     more: dict[str, object] = {}
-    if found is not None:
-        where: dict[str, object] = {"device": found.device} if found.device else {}
-        if found.own_graph:
-            where["own"] = {"graph": found.own_graph, "constants": found.own_constants}
-        more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source, **where}}
+    if external is not None:
+        where: dict[str, object] = {"device": external.device} if external.device else {}
+        if external.own_graph:
+            where["own"] = {"graph": external.own_graph, "constants": external.own_constants}
+        more = {
+            "external": {"kind": external.kind, "constants": external.constants, "source": external.source, **where}
+        }
     if row.launches:
         more = {**more, "launches": [launch.to_json() for launch in row.launches]}
     if row.may_overlap:

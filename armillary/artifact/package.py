@@ -331,8 +331,8 @@ def graph_text(data: bytes, path: str | Path) -> str:
         raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
 
 
-def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, found: Mapping[str, Member]) -> None:
-    if name not in (*_CODE, GRAPH, PARAMS, CHECKSUMS) or name in found:
+def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, members: Mapping[str, Member]) -> None:
+    if name not in (*_CODE, GRAPH, PARAMS, CHECKSUMS) or name in members:
         hint = f"a package holds {LIBRARY} or {OBJECT}, {GRAPH}, {PARAMS}"
         raise ArtifactError(f"{path}: unexpected member {info.name!r}", hint=hint)
     if not info.isreg() or info.issparse():

@@ -82,12 +82,12 @@ class BaseGraphTuner:
         self._verbose, self._name, self.shown = verbose, name, 0.0
         module = _bound(graph, input_shapes, dtype)
         tasks = extract_from_program(module, None, self._target, ops=list(target_ops))
-        given = list(load_from_file(records, report=False) if isinstance(records, str | os.PathLike) else records)
+        loaded = list(load_from_file(records, report=False) if isinstance(records, str | os.PathLike) else records)
         self._calls = {task.workload: task.calls for task in tasks}
-        self.candidates = _candidates(given, self._calls, max_sch_num)
+        self.candidates = _candidates(loaded, self._calls, max_sch_num)
         if not self.candidates:
             raise TuningError(
-                f"{name}: none of {len(given)} records is of one of the {len(tasks)} tasks of the graph",
+                f"{name}: none of {len(loaded)} records is of one of the {len(tasks)} tasks of the graph",
                 hint="tune what autotvm.task.extract_from_program finds in it, with the same params and target",
             )
         links = links_of_program(module, None, self._target)
@@ -159,8 +159,8 @@ class BaseGraphTuner:
         own, spent = own_blocks(workload), min(self.candidates[workload][blocks][1].costs)
         if own[0]:  # weights of products are packed when they are loaded
             data = prod(workload[1][1])
-            made = data // (workload[1][1][1] * own[0]) * workload[2][1][0] * own[1]
-            spent -= self._moved((data, own[0], blocks[0])) + self._moved((made, blocks[1], own[1]))
+            output = data // (workload[1][1][1] * own[0]) * workload[2][1][0] * own[1]
+            spent -= self._moved((data, own[0], blocks[0])) + self._moved((output, blocks[1], own[1]))
         return self._calls[workload] * max(spent, 0.0)
 
     def _moved(self, move: _Move) -> float:
@@ -204,17 +204,17 @@ def _candidates(
     records: Iterable[Pair], calls: Mapping[Workload, int], most: int
 ) -> dict[Workload, dict[Blocks, Pair]]:
     """Of each workload the best record of each blocks of channels, the best first."""
-    found: _Candidates = {}
-    for given, result in records:
-        workload = given.task.workload
+    candidates: _Candidates = {}
+    for measured, result in records:
+        workload = measured.task.workload
         if workload not in calls or result.error_no or not result.costs:
             continue
         own = own_blocks(workload)
-        inner, outer = (given.config[n].val if n in given.config else b for n, b in zip(BLOCKS, own, strict=True))
-        best = found.setdefault(workload, {}).get((inner, outer))
+        inner, outer = (measured.config[n].val if n in measured.config else b for n, b in zip(BLOCKS, own, strict=True))
+        best = candidates.setdefault(workload, {}).get((inner, outer))
         if best is None or min(result.costs) < min(best[1].costs):
-            found[workload][inner, outer] = given, result
-    ordered = {w: sorted(rows.items(), key=lambda row: min(row[1][1].costs)) for w, rows in found.items()}
+            candidates[workload][inner, outer] = measured, result
+    ordered = {w: sorted(rows.items(), key=lambda row: min(row[1][1].costs)) for w, rows in candidates.items()}
     return {w: dict(rows[:most]) for w, rows in ordered.items()}
 
 

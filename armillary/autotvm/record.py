@@ -104,25 +104,25 @@ def decode(row: str, protocol: str = "json") -> Pair | None:
         raise TuningError(f"it is no record: {type(error).__name__} {error}") from None
 
 
-def _pair(found: JsonObject) -> Pair:  # Any: JSON
-    if "v" in found and "version" not in found:
+def _pair(row: JsonObject) -> Pair:  # Any: JSON
+    if "v" in row and "version" not in row:
         raise TuningError("it is of version 0.1, which no current tool writes", hint="tune again")
-    if float(found["version"]) != VERSION:
-        raise TuningError(f"it is of version {found['version']}, known is {VERSION}")
-    target, name, args, kwargs = found["input"]
+    if float(row["version"]) != VERSION:
+        raise TuningError(f"it is of version {row['version']}, known is {VERSION}")
+    target, name, args, kwargs = row["input"]
     if kwargs:
         raise TuningError(f"its task has named arguments {kwargs}", hint="templates take positional ones")
     where = lenient_target(str(target))
     task = Task(str(name), _tuples(args))
     task.target = where
-    costs, error_no, all_cost, timestamp = found["result"]
-    config = ConfigEntity.from_json_dict(found["config"])
-    error = str(found.get("error", ""))
+    costs, error_no, all_cost, timestamp = row["result"]
+    config = ConfigEntity.from_json_dict(row["config"])
+    error = str(row.get("error", ""))
     good = tuple(float(c) for c in costs) if int(error_no) == 0 else ()
     if int(error_no) == 0 and not (good and all(math.isfinite(c) and c > 0 for c in good)):
         raise TuningError(f"its costs are {costs}")
     result = MeasureResult(good, int(error_no), float(all_cost), float(timestamp), error)
-    isa = found.get("isa")
+    isa = row.get("isa")
     if isa and where.kind.family == "cpu" and isa != isa_of(where):
         raise TuningError(f"it was measured with vectors {isa}, the target {where} has {isa_of(where)} here")
     return MeasureInput(where, task, config), result

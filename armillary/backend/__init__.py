@@ -128,8 +128,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
             if key in self._compiled:
                 return self._compiled[key]
             try:
-                given = {name: _shapes(value, False) for name, value in arrays.items()}
-                module, _ = from_onnx(self.source, given, static_inputs=values)
+                input_shapes = {name: _shapes(value, False) for name, value in arrays.items()}
+                module, _ = from_onnx(self.source, input_shapes, static_inputs=values)
             except NeedsValue as error:
                 if error.inputs <= self.static or not all(is_array(arrays.get(name)) for name in error.inputs):
                     raise

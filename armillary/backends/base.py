@@ -133,8 +133,8 @@ def backend_of(target: Target) -> Backend:
         if not has_backend(target):
             hint = "kinds: llvm, c, opencl"
             raise TargetError(f"target {target}: code for {target.kind.name} is not there yet", hint=hint)
-        found: Backend = importlib.import_module(_module(family, ".backend")).BACKEND
-        _BACKENDS[family] = found
+        backend: Backend = importlib.import_module(_module(family, ".backend")).BACKEND
+        _BACKENDS[family] = backend
     return _BACKENDS[family]
 
 

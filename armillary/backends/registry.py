@@ -160,7 +160,11 @@ def scripted(workload: Workload) -> Implementation:
     result, default = op.infer_type(attrs, workload.types), DEFAULTS[target.kind.family]
     rule, compute, schedule, name = op.registered(STRATEGY), op.registered(COMPUTE), None, op.name
     if rule is not None:
-        inputs = [te.placeholder(ty.static, ty.dtype) for given in workload.types for ty in tensor_fields(given)]
+        inputs = [
+            te.placeholder(ty.static, ty.dtype)
+            for type_of_input in workload.types
+            for ty in tensor_fields(type_of_input)
+        ]
         with target:
             best = rule(attrs, inputs, result, target).best()
         name, compute, schedule = best.name, best.compute, best.schedule
@@ -168,12 +172,12 @@ def scripted(workload: Workload) -> Implementation:
     assert compute is not None, "an operator of a script has a strategy or a compute"
 
     def computed(attrs: object, *tensors: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor | Sequence[te.Tensor]:
-        flat = [t for given in tensors for t in (given if isinstance(given, tuple) else (given,))]
-        made: te.Tensor | Sequence[te.Tensor] = compute(attrs, flat, result)
-        return made
+        flat = [t for tensor in tensors for t in (tensor if isinstance(tensor, tuple) else (tensor,))]
+        outcome: te.Tensor | Sequence[te.Tensor] = compute(attrs, flat, result)
+        return outcome
 
-    def scheduled(made: te.Schedule, fused: Fused) -> te.Schedule | PrimFunc | None:
-        return default(made, fused) if schedule is None else schedule(attrs, list(fused.outputs), target)
+    def scheduled(unfinished: te.Schedule, fused: Fused) -> te.Schedule | PrimFunc | None:
+        return default(unfinished, fused) if schedule is None else schedule(attrs, list(fused.outputs), target)
 
     return Implementation(Candidate(op.name, name), scheduled, computed)
 
@@ -194,5 +198,5 @@ def explain(workload: Workload) -> Explanation:
 @cache
 def _load(backend: Backend) -> Sequence[ModuleType]:
     packages = map(importlib.import_module, backend.algorithms)
-    found = (m.name for p in packages for m in pkgutil.walk_packages(getattr(p, "__path__", ()), f"{p.__name__}."))
-    return [importlib.import_module(name) for name in sorted(found)]
+    names = (m.name for p in packages for m in pkgutil.walk_packages(getattr(p, "__path__", ()), f"{p.__name__}."))
+    return [importlib.import_module(name) for name in sorted(names)]

@@ -90,7 +90,7 @@ def bounded_methods(*names: str) -> Callable[[type[_R]], type[_R]]:
     return decorate
 
 
-def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> ArmillaryError:
+def translated(what: str, error: Exception, arguments: tuple[object, ...] = ()) -> ArmillaryError:
     """What to raise in place of an error of Python or the system."""
     message = str(error) or type(error).__name__
     match error:
@@ -103,22 +103,22 @@ def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> A
         case RecursionError():
             return UnsupportedError(f"{what}: the structure is nested too deeply: {message}", hint="flatten it")
         case OSError():
-            path = error.filename if error.filename is not None else _path_of(given)
+            path = error.filename if error.filename is not None else _path_of(arguments)
             span = Span(_short(path)) if path is not None else None
             return ArtifactError(f"{what}: {error.strerror or message}", span=span, hint="name a file that can be used")
         case UnicodeError():
-            return ConfigError(f"{what}: a text is not valid UTF-8: {message}{_argument_texts(given)}")
+            return ConfigError(f"{what}: a text is not valid UTF-8: {message}{_argument_texts(arguments)}")
         case OverflowError():
-            return TypeMismatch(f"{what}: a number is too large: {message}{_argument_texts(given)}")
-    return TypeMismatch(f"{what}: {message}{_argument_texts(given)}")
+            return TypeMismatch(f"{what}: a number is too large: {message}{_argument_texts(arguments)}")
+    return TypeMismatch(f"{what}: {message}{_argument_texts(arguments)}")
 
 
-def _path_of(given: tuple[object, ...]) -> object:
-    return next((item for item in given if isinstance(item, str | os.PathLike)), None)
+def _path_of(arguments: tuple[object, ...]) -> object:
+    return next((item for item in arguments if isinstance(item, str | os.PathLike)), None)
 
 
-def _argument_texts(given: tuple[object, ...]) -> str:
-    texts = [f"{type(item).__name__} {_short(item)}" for item in given]
+def _argument_texts(arguments: tuple[object, ...]) -> str:
+    texts = [f"{type(item).__name__} {_short(item)}" for item in arguments]
     return f" (got {', '.join(texts)})" if texts else ""
 
 

@@ -26,9 +26,9 @@ NATIVE_NAMES = ("cc", "gcc", "clang")
 _SHOWN = 4000  # characters of a compiler's messages that an error repeats
 
 
-def as_command(given: str | Sequence[str]) -> list[str]:
+def as_command(command: str | Sequence[str]) -> list[str]:
     """A command as words; TargetError if there is no such program."""
-    words = shlex.split(given) if isinstance(given, str) else list(given)
+    words = shlex.split(command) if isinstance(command, str) else list(command)
     if words and shutil.which(words[0]) is None:
         words[0] = next(filter(shutil.which, _other_names(words[0])), words[0])
     if not words or shutil.which(words[0]) is None:
@@ -39,8 +39,8 @@ def as_command(given: str | Sequence[str]) -> list[str]:
 
 def _other_names(name: str) -> list[str]:
     """What `<triple>-c++` and `<triple>-cc` are called where only the compiler's own name is installed."""
-    stem, found, kind = name.rpartition("-")
-    known = {"c++": ("g++", "clang++"), "cc": ("gcc", "clang")}.get(kind, ()) if found else ()
+    stem, prefix, kind = name.rpartition("-")
+    known = {"c++": ("g++", "clang++"), "cc": ("gcc", "clang")}.get(kind, ()) if prefix else ()
     return [f"{stem}-{own}" for own in known]
 
 
@@ -48,9 +48,9 @@ def find_compiler(preferred: str | Sequence[str] = "", names: Sequence[str] = NA
     """The preferred command, else the first of `names` that exists, else ziglang's; None if there is none."""
     if preferred:
         return as_command(preferred)
-    found = next((name for name in names if shutil.which(name) is not None), None)
-    if found is not None:
-        return [found]
+    compiler = next((name for name in names if shutil.which(name) is not None), None)
+    if compiler is not None:
+        return [compiler]
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc"]
     return None

@@ -100,7 +100,7 @@ class deferred:  # noqa: N801 (read as a statement, like contextlib.suppress)
     def __enter__(self) -> None:
         _LOCK.acquire()
         caller, self._real = sys._getframe(1).f_globals, builtins.__import__
-        builtins.__import__ = lambda *given, **named: self._name(caller, *given, **named)
+        builtins.__import__ = lambda *arguments, **named: self._name(caller, *arguments, **named)
 
     def __exit__(self, *_: object) -> None:
         builtins.__import__ = self._real

@@ -51,10 +51,10 @@ def symbol(name: str) -> str:
 class Names:
     """One namespace: names that were given, and new ones beside them, one per object where it is asked `of` objects."""
 
-    def __init__(self, given: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
         self._by_object: dict[int, str] = {}
         self._keep: list[object] = []
-        self._used: dict[str, int] = dict.fromkeys(given, 0)
+        self._used: dict[str, int] = dict.fromkeys(names, 0)
 
     def fresh(self, hint: str) -> str:
         """The hint, or the hint with a number: a name that was neither given nor made before."""

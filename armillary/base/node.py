@@ -34,7 +34,7 @@ Rules: TypeAlias = dict[type, Callable[Concatenate[Any, P], R]]  # Any: an insta
 Visits: TypeAlias = dict[type, Callable[Concatenate[V, Any, P], R]]  # the same, of a visitor that comes first
 Field: TypeAlias = "dataclasses.Field[Any]"  # Any: whatever type
 Pairs: TypeAlias = tuple[tuple[str, Any], ...]  # of names and values, which differ by name
-FieldMakers: TypeAlias = Mapping[str, Callable[[Any], Any]]  # Any: what a field is given and holds
+FieldConverters: TypeAlias = Mapping[str, Callable[[Any], Any]]  # Any: an argument, what its field holds
 _DERIVED = "derived"
 _SPAN = frozenset({"span"})
 _NAMES = frozenset({"span", "name", "name_hint"})
@@ -65,8 +65,8 @@ class Node:
     `_is_leaf` is True where no field ever holds a node: walks do not look. `_accepts` maps a field's annotation to a
     test, in Python, of a value `{0}` that needs no conversion; where one fails, the function `_coerce` gets the class
     and the arguments, and returns those to use, or refuses them; `_refuse` tells why a derived field could not be
-    computed. Languages import these, and their printers, under `with deferred():`. `_made` says how a field is made
-    of what is given.
+    computed. Languages take these, and their printers, from `base/slots.py`. `_converters` turn an argument into what
+    its field holds.
     A class whose scripts give something else than its fields writes its `__init__`, which ends in `self._fill(...)`.
     """
 
@@ -80,7 +80,7 @@ class Node:
     _coerce: ClassVar[Coercion | None] = None
     _refuse: ClassVar[Refuse | None] = None
     _scope: ClassVar[dict[str, object]] = {}  # what the tests of `_accepts` and the texts of derived fields name
-    _made: ClassVar[FieldMakers] = {}  # Any: what a field is given and holds
+    _converters: ClassVar[FieldConverters] = {}  # Any: an argument, what its field holds
     _printer: ClassVar[Printer | None] = None  # nodes without one print their fields
 
     def same_as(self, other: object) -> bool:
@@ -120,9 +120,9 @@ def _constructor(cls: type, arguments: list[Field], computed: list[Field]) -> Ca
     signature, body = ["self"], _admission(cls, arguments, scope)
     for field in arguments:
         scope[f"set_{field.name}"] = _slot(cls, field.name)
-        factory = getattr(cls, "_made", {}).get(field.name)
-        scope |= {f"made_{field.name}": factory} if factory else {}
-        value = f"made_{field.name}({field.name})" if factory else field.name
+        factory = getattr(cls, "_converters", {}).get(field.name)
+        scope |= {f"convert_{field.name}": factory} if factory else {}
+        value = f"convert_{field.name}({field.name})" if factory else field.name
         body.append(f"    set_{field.name}(self, {value})")
         if field.default is not dataclasses.MISSING:
             scope[f"default_{field.name}"] = field.default
@@ -153,7 +153,7 @@ def _admission(cls: type, arguments: list[Field], scope: dict[str, object]) -> l
         return []
     names = ", ".join(field.name for field in arguments)
     coerce = cls._coerce  # type: ignore[attr-defined]
-    scope["coerce"] = lambda *given: coerce(cls, given)
+    scope["coerce"] = lambda *arguments: coerce(cls, arguments)
     return [f"    if not ({' and '.join(wanted)}):", f"        {names}, = coerce({names})"]
 
 

@@ -41,9 +41,7 @@ def record(*, frozen: bool = True, slots: bool = False, eq: bool = True) -> Call
 def record(cls: Any = None, *, frozen: bool = True, slots: bool = False, eq: bool = True) -> Any:  # Any: see above
     """Make `cls` a dataclass; the options are those of `dataclass`."""
     return (
-        _record_class(cls, frozen, slots, eq)
-        if cls is not None
-        else lambda given: _record_class(given, frozen, slots, eq)
+        _record_class(cls, frozen, slots, eq) if cls is not None else lambda cls: _record_class(cls, frozen, slots, eq)
     )
 
 
@@ -121,12 +119,12 @@ _OF_ARGUMENTS = "(AttributeError, LookupError, TypeError, OverflowError)"  # a V
 
 @cache
 def _constructor_code(
-    names: tuple[str, ...], optional: frozenset[str], made: frozenset[str], slots: bool, is_checked: bool
+    names: tuple[str, ...], optional: frozenset[str], converted: frozenset[str], slots: bool, is_checked: bool
 ) -> CodeType:
     arguments = ", ".join(("self", *(f"{n}=_default_{n}" if f"_default_{n}" in optional else n for n in names)))
     lines = [] if slots else ["_own = self.__dict__"]
     for name in names:
-        value = f"_make_{name}() if {name} is _unset else {name}" if name in made else name
+        value = f"_make_{name}() if {name} is _unset else {name}" if name in converted else name
         lines.append(f"_set_{name}(self, {value})" if slots else f"_own[{name!r}] = {value}")
     checked = ["try:", "    self.__post_init__()", f"except {_OF_ARGUMENTS} as error:"]
     checked += ["    raise _translated[-1](self.__class__.__name__, error) from error"]

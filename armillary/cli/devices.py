@@ -88,7 +88,7 @@ def tracker_table(address: str) -> Table:
 def opencl_rows() -> list[tuple[str, str]]:
     """Names and values of what drivers tell of the OpenCL devices, or why there is none."""
     rows: list[tuple[str, str]] = []
-    for device in itertools.takewhile(lambda found: found.exist, map(cl, itertools.count())):
+    for device in itertools.takewhile(lambda device: device.exist, map(cl, itertools.count())):
         facts = device.facts()
         shared = ", shared with the CPU" if facts["shared"] == "1" else ""
         rows += [

@@ -119,7 +119,7 @@ def loaded(
     path: str,
     device: str,
     session: RPCSession | None,
-    given: dict[str, Array],
+    inputs: dict[str, Array],
     fill_mode: str,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Loaded:
@@ -130,10 +130,10 @@ def loaded(
     library = load_module(path) if session is None else session.load_module(Path(path).name)
     executor = library["default"](where)  # a factory by name
     module = GraphModule(executor)
-    for name, value in given.items():  # these choose the variant
+    for name, value in inputs.items():  # these choose the variant
         if module.get_input_index(name) >= 0:
             module.set_input(name, value)
-    for name, value in fill_inputs(module, given, fill_mode, sizes).items():
+    for name, value in fill_inputs(module, inputs, fill_mode, sizes).items():
         module.set_input(name, value)
     return Loaded(module, executor, where)
 
@@ -160,21 +160,21 @@ def chosen_device(text: str, session: RPCSession | None = None) -> Device:
 
 
 def fill_inputs(
-    module: GraphModule, given: dict[str, Array], mode: str, sizes: Mapping[str, int] = MappingProxyType({})
+    module: GraphModule, inputs: dict[str, Array], mode: str, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Array]:
     """An array for each input: the one given, or one made as `mode` says, of these `sizes` or typical ones."""
-    shapes, dtypes = _shapes(module, given, sizes)
-    unknown = sorted(set(given) - set(shapes))
+    shapes, dtypes = _shapes(module, inputs, sizes)
+    unknown = sorted(set(inputs) - set(shapes))
     if unknown:
         raise ExecutionError(
             f"the inputs file holds {unknown[0]!r}, which is no input", hint=f"inputs: {', '.join(shapes) or 'none'}"
         )
     random = np.random.default_rng(_SEED)
-    return {n: given[n] if n in given else generated_input(s, dtypes[n], mode, random) for n, s in shapes.items()}
+    return {n: inputs[n] if n in inputs else generated_input(s, dtypes[n], mode, random) for n, s in shapes.items()}
 
 
 def _shapes(
-    module: GraphModule, given: dict[str, Array], sizes: Mapping[str, int]
+    module: GraphModule, inputs: dict[str, Array], sizes: Mapping[str, int]
 ) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, DType]]:
     """Shapes and types of inputs: of open ones at these sizes, at those that given inputs have, or at typical ones."""
     shapes, dtypes = module.get_input_info()
@@ -184,7 +184,7 @@ def _shapes(
     if open_network is None:
         return {name: tuple(d for d in shape if isinstance(d, int)) for name, shape in shapes.items()}, dtypes
     known = dict(sizes)
-    for name, value in given.items():
+    for name, value in inputs.items():
         pairs = zip(open_network.inputs.get(name, ()), value.shape, strict=False)
         known |= {dim: size for dim, size in pairs if isinstance(dim, str) and dim in open_network.sizes}
     values = size_values(open_network.sizes, known)

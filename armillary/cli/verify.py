@@ -137,31 +137,31 @@ def _say(text: str) -> None:
     output.print(text, markup=False, highlight=False)
 
 
-def _print_summary(args: argparse.Namespace, level: int, sizes: Mapping[str, int], found: Diagnosis) -> None:
-    wrong = [c for c in found.outputs if c.differs]
-    worst = max((c.max_rel for c in found.outputs), default=0.0)
+def _print_summary(args: argparse.Namespace, level: int, sizes: Mapping[str, int], diagnosis: Diagnosis) -> None:
+    wrong = [c for c in diagnosis.outputs if c.differs]
+    worst = max((c.max_rel for c in diagnosis.outputs), default=0.0)
     where = ", ".join(filter(None, (f"level {level}", sizes_text(sizes))))
-    _say(f"{args.FILE}: {args.target}, {where}, compared with {found.truth}")
-    state = f"{len(wrong)} of {len(found.outputs)} differ" if wrong else f"all {len(found.outputs)} agree"
+    _say(f"{args.FILE}: {args.target}, {where}, compared with {diagnosis.truth}")
+    state = f"{len(wrong)} of {len(diagnosis.outputs)} differ" if wrong else f"all {len(diagnosis.outputs)} agree"
     _say(f"outputs: {state} (largest error {worst:.1e} of the largest element)")
-    wrong = [c for c in found.values if c.differs]
-    state = f"{len(wrong)} of {len(found.values)} differ" if wrong else f"all {len(found.values)} agree"
+    wrong = [c for c in diagnosis.values if c.differs]
+    state = f"{len(wrong)} of {len(diagnosis.values)} differ" if wrong else f"all {len(diagnosis.values)} agree"
     _say(f"values:  {state} (network compiled with every value kept)")
 
 
-def _print_first(args: argparse.Namespace, found: Diagnosis, subject: Subject, inputs: Arrays) -> None:
-    value, seen = found.first, found.comparison
-    assert value is not None and seen is not None and found.want is not None, "the caller looked"
-    _say(f"\nfirst node that differs: {value.node} ({value.op}), {found.stage}")
-    _say(f"  value    {value.name!r}, {found.want.dtype} {list(found.want.shape)}")
+def _print_first(args: argparse.Namespace, diagnosis: Diagnosis, subject: Subject, inputs: Arrays) -> None:
+    value, seen = diagnosis.first, diagnosis.comparison
+    assert value is not None and seen is not None and diagnosis.want is not None, "the caller looked"
+    _say(f"\nfirst node that differs: {value.node} ({value.op}), {diagnosis.stage}")
+    _say(f"  value    {value.name!r}, {diagnosis.want.dtype} {list(diagnosis.want.shape)}")
     for line in _error_lines(seen):
         _say(f"  {line}")
-    for read in found.reads:
+    for read in diagnosis.reads:
         _say(f"  reads    {read.name!r}: agrees, largest error {read.max_abs:.1e}")
-    for kernel in found.kernels:
+    for kernel in diagnosis.kernels:
         _say(f"  kernel   {kernel}")
     name = "stdin" if args.FILE == "-" else Path(args.FILE).stem
-    for path in dump(found, inputs, Path(args.dump_dir or f"verify-{name}")):
+    for path in dump(diagnosis, inputs, Path(args.dump_dir or f"verify-{name}")):
         _say(f"  written  {path}")
 
 
@@ -175,11 +175,11 @@ def _error_lines(seen: Comparison) -> list[str]:
     ]
 
 
-def _all_values(subject: Subject, found: Diagnosis) -> Table:
+def _all_values(subject: Subject, diagnosis: Diagnosis) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("", "value", "operator", "max abs", "of largest", "beyond"):
         table.add_column(heading, justify="right" if heading in ("max abs", "of largest", "beyond") else "left")
-    for value, seen in zip(subject.values, found.values, strict=True):
+    for value, seen in zip(subject.values, diagnosis.values, strict=True):
         numbers = (f"{seen.max_abs:.1e}", f"{seen.max_rel:.1e}", str(seen.beyond))
         table.add_row("differs" if seen.differs else "", value.name, value.op, *numbers)
     return table

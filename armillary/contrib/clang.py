@@ -67,9 +67,9 @@ def create_llvm(
     return text
 
 
-def _as_file(given: str | os.PathLike[str], folder: Path) -> Path:
+def _as_file(source: str | os.PathLike[str], folder: Path) -> Path:
     """The source as a file that a compiler reads; text is C++."""
-    text = os.fspath(given)
+    text = os.fspath(source)
     if text.endswith(_SOURCES) and "\n" not in text:
         read_regular(text)
         return Path(text)

@@ -154,15 +154,17 @@ class GraphModule:
         A dimension that is open is a text over the names of sizes: "batch", "2*seq + 1".
         """
         types = {name: self.module.input_type(name) for name in self.module.free_inputs}
-        made = open_shapes(self.module)
-        shapes = {name: made.inputs[name] if made is not None else row[0] for name, row in types.items()}
+        open_sizes = open_shapes(self.module)
+        shapes = {name: open_sizes.inputs[name] if open_sizes is not None else row[0] for name, row in types.items()}
         return shapes, {name: row[1] for name, row in types.items()}
 
     def get_output_info(self) -> tuple[dict[int, Shape], dict[int, DType]]:
         """Shapes and dtypes of the outputs by number, before and after a run; open dimensions as `get_input_info`."""
         types = {index: self.module.output_type(index) for index in range(self.get_num_outputs())}
-        made = open_shapes(self.module)
-        shapes = {index: made.outputs[index] if made is not None else row[0] for index, row in types.items()}
+        open_sizes = open_shapes(self.module)
+        shapes = {
+            index: open_sizes.outputs[index] if open_sizes is not None else row[0] for index, row in types.items()
+        }
         return shapes, {index: row[1] for index, row in types.items()}
 
     @boundary("get_output", arguments=True)

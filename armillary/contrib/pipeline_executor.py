@@ -88,11 +88,11 @@ class _Stage(threading.Thread):
                 queue.put(value)
             self.room.release()
 
-    def _results(self, values: _Values, given: Mapping[str, NDArray | _Failed]) -> Sequence[NDArray | _Failed]:
-        failed = next((value for value in given.values() if isinstance(value, _Failed)), None)
+    def _results(self, values: _Values, inputs: Mapping[str, NDArray | _Failed]) -> Sequence[NDArray | _Failed]:
+        failed = next((value for value in inputs.values() if isinstance(value, _Failed)), None)
         if failed is None:
             try:
-                outputs = self.graph({**values, **given})
+                outputs = self.graph({**values, **inputs})
                 return [NDArray(outputs[output]) for output, _ in self.readers]
             except Exception as error:  # of a thread: whoever asks for the outputs raises it
                 failed = _Failed(error)

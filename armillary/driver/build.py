@@ -139,15 +139,15 @@ def assembled(
     main = where.kind.device_type if targets.others else 0
     fallback = partial(_fallback_graph, target=where) if PassContext.current().get(FALLBACK) else None
     plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main, fallback=fallback)
-    for made in plan.offloaded.values():
-        check_device(made, backend_of(where).device)
+    for sub_graph in plan.offloaded.values():
+        check_device(sub_graph, backend_of(where).device)
     check_kernels(module, plan.kernels.values())
     groups = kernel_groups(plan.kernels.values(), targets)
-    made_of = {
+    parts = {
         target: (compiler if target.kind.codegen else compile_by_script)(kernels, target, progress)
         for target, kernels in groups.items()
     }
-    compiled = {name: kernel for part in made_of.values() for name, kernel in part.items()}
+    compiled = {name: kernel for part in parts.values() for name, kernel in part.items()}
 
     unwatched = PassContext.current().without_instruments()
 
@@ -157,10 +157,10 @@ def assembled(
 
     give_back_memory()
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
-    machine = [part for target, part in made_of.items() if not backend_of(target).device]
+    machine = [part for target, part in parts.items() if not backend_of(target).device]
     own = [kernel.code for part in machine for kernel in part.values() if kernel.code]
     objects = [*own, *(compiled_sources(plan.offloaded, host_target(where)) if plan.offloaded else ())]
-    descriptor = merge_rows(made_of, where, [made.row for made in plan.offloaded.values()])
+    descriptor = merge_rows(parts, where, [sub_graph.row for sub_graph in plan.offloaded.values()])
     main = module[entries(module)[0]]
     outputs = _outputs_of(main)
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})

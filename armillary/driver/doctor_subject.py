@@ -195,11 +195,11 @@ def random_inputs(network: Function, seed: int = 0, sizes: Mapping[str, int] = M
 
 
 def checked_inputs(
-    network: Function, given: Mapping[str, Array], seed: int = 0, sizes: Mapping[str, int] = MappingProxyType({})
+    network: Function, arrays: Mapping[str, Array], seed: int = 0, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> Arrays:
     """The given inputs where there are any, else random ones; each must be of its parameter's type at these sizes."""
-    result = random_inputs(network, seed, stated_sizes(network, given, sizes))
-    for name, array in given.items():
+    result = random_inputs(network, seed, stated_sizes(network, arrays, sizes))
+    for name, array in arrays.items():
         if name not in result:
             raise TypeMismatch(
                 f"{name!r} is no input of the network", hint=f"its inputs: {', '.join(result) or 'none'}"

@@ -63,18 +63,18 @@ def compile_kernels(
     store = None if is_custom else default_cache()
     keys = dict(zip((k.name for k in kernels), kernel_keys([(k.name, k.text) for k in kernels], target), strict=True))
     stored = {k.name: store for k in kernels if store is not None and _is_ours(k.function)}
-    found = {k.name: None if is_watched else _read(stored.get(k.name), keys[k.name]) for k in kernels}
-    missing = [k for k in kernels if found[k.name] is None]
-    done = {name: kernel for name, kernel in found.items() if kernel is not None}
+    stored_code = {k.name: None if is_watched else _read(stored.get(k.name), keys[k.name]) for k in kernels}
+    missing = [k for k in kernels if stored_code[k.name] is None]
+    done = {name: kernel for name, kernel in stored_code.items() if kernel is not None}
     for kernel in missing:
         size = len(kernel.function.params) + sum(1 for _ in post_order(kernel.function.body))
         KERNEL_SIZE.check(size, f"kernel {kernel.name}", kernel.function.span)
     progress("compile", len(done), len(kernels))
     make = _compile_alone if is_alone else _compile_here if is_custom or is_watched else _compile_in_workers
-    for kernel, made in make(missing, keys, target):
-        done[kernel.name] = made
+    for kernel, objects in make(missing, keys, target):
+        done[kernel.name] = objects
         if kernel.name in stored:
-            stored[kernel.name].put(keys[kernel.name], made.to_bytes(target))
+            stored[kernel.name].put(keys[kernel.name], objects.to_bytes(target))
         progress("compile", len(done), len(kernels))
     if missing and store is not None:
         store.trim_at_times()
@@ -94,9 +94,9 @@ def _compile_here(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Ta
     del keys  # as in _compile_in_workers
     for kernel in kernels:
         begin = time.monotonic()
-        made = kernel_code.compile_kernel(kernel, target, jobs=0)
+        code = kernel_code.compile_kernel(kernel, target, jobs=0)
         _warn_if_slow(kernel, time.monotonic() - begin)
-        yield kernel, made  # in a worker: LLVM takes 50 MB, kept for good
+        yield kernel, code  # in a worker: LLVM takes 50 MB, kept for good
 
 
 def _compile_alone(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Target) -> Made:
@@ -124,8 +124,8 @@ def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], targ
 
 def check_kernels(module: IRModule, kernels: Collection[Kernel]) -> None:
     """Refuse more kernels than functions and loops of a model may ask for: a few bytes can describe thousands."""
-    found = [f.get_attr(FILE_NODES) for _, f in module.items() if isinstance(f, Function)]
-    nodes = [int(count) for count in found if count is not None]
+    numbers = [f.get_attr(FILE_NODES) for _, f in module.items() if isinstance(f, Function)]
+    nodes = [int(count) for count in numbers if count is not None]
     if nodes:
         work = sum(4 if _has_contraction(kernel) else 1 for kernel in kernels)
         KERNELS.check(work, "the model", free=KERNELS_PER_NODE * max(nodes))

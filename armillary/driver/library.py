@@ -180,13 +180,13 @@ class FunctionLibrary:
         if form in ("o", "obj") and self.is_system_lib:
             self._export_static(Path(file_name).with_suffix(".o"), None, None)
         elif form in ("o", "obj"):
-            made = merged_object(self.objects, FunctionLibrary._data(self))
-            if made is None and len(self.objects) == 1:
-                made = self.objects[0]  # of another kind of machine: the code alone
-            if made is None:
+            merged = merged_object(self.objects, FunctionLibrary._data(self))
+            if merged is None and len(self.objects) == 1:
+                merged = self.objects[0]  # of another kind of machine: the code alone
+            if merged is None:
                 message = f"the objects of target {self.target} cannot be joined to one"
                 raise ConfigError(message, hint="use export_library")
-            write_atomic(file_name, made)
+            write_atomic(file_name, merged)
         elif form in ("ll", "s", "asm", "c", "tir"):
             write_atomic(file_name, self.get_source({"s": "asm"}.get(form, form)).encode())
         else:
@@ -213,18 +213,18 @@ class FunctionLibrary:
 
     def _sealed(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
         """Link, with a checksum at the end of the file."""
-        with replacing(output, 0o777) as made:
-            self._link(made, data, cc, options)
-            seal(made)
+        with replacing(output, 0o777) as draft:
+            self._link(draft, data, cc, options)
+            seal(draft)
             if not callable(cc):
-                self._check_loadable(made)
+                self._check_loadable(draft)
 
-    def _check_loadable(self, made: Path) -> None:
+    def _check_loadable(self, path: Path) -> None:
         """Open a library once, where it can be, before it takes its name."""
         if is_cross(self._host):
             return
         try:
-            handle = ctypes.CDLL(str(made), os.RTLD_NOW | os.RTLD_LOCAL)
+            handle = ctypes.CDLL(str(path), os.RTLD_NOW | os.RTLD_LOCAL)
             _ = handle.armillary_descriptor
         except (OSError, AttributeError) as error:
             raise InternalError(f"the library that was made cannot be loaded: {error}") from error

@@ -51,9 +51,9 @@ class Offloaded:
     objects: tuple[bytes, ...] | None = None  # machine code, where the generator gave it
 
 
-def _imported(library: str, symbol: str, function: Function, made: FunctionLibrary) -> Offloaded:
+def _imported(library: str, symbol: str, function: Function, objects: FunctionLibrary) -> Offloaded:
     """What a script built itself: a function of the symbol's name, of the inputs, the constants and the outputs."""
-    row = made.descriptor.functions.get(symbol)
+    row = objects.descriptor.functions.get(symbol)
     constants = tuple(expr for expr in post_order(function.body) if isinstance(expr, Constant))
     types = [t for e in (*function.params, *constants, function.body) for t in tensor_fields(e.checked_type)]
     wanted = [(t.static, str(t.dtype)) for t in types]
@@ -61,8 +61,8 @@ def _imported(library: str, symbol: str, function: Function, made: FunctionLibra
         got = "no such function" if row is None else f"arguments {[(arg.shape, arg.dtype) for arg in row.args]}"
         message = f"the code generator of {library} was asked for {symbol} and gave {got}"
         raise ConfigError(message, hint=f"build(…, name={symbol!r}) of inputs, constants, outputs: {wanted}")
-    module = OffloadedModule(symbol, "c", made.get_source(), len(constants))
-    return Offloaded(row, constants, module, tuple(made.objects))
+    module = OffloadedModule(symbol, "c", objects.get_source(), len(constants))
+    return Offloaded(row, constants, module, tuple(objects.objects))
 
 
 def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offloaded:
@@ -71,30 +71,28 @@ def offloaded(function: Function, fallback: FallbackGraph | None = None) -> Offl
     if not symbol:
         message = f"a function for {library} has no attribute global_symbol, so it has no name in the library"
         raise TypeMismatch(message, span=function.span, hint="PartitionGraph gives one")
-    made = codegen_of(library, function)(function)
-    if isinstance(made, FunctionLibrary):
-        return _imported(library, symbol, function, made)
-    if not isinstance(made, JsonModule | SourceModule):
-        message = f"the code generator of {library} gave {type(made).__name__} for {symbol}"
+    result = codegen_of(library, function)(function)
+    if isinstance(result, FunctionLibrary):
+        return _imported(library, symbol, function, result)
+    if not isinstance(result, JsonModule | SourceModule):
+        message = f"the code generator of {library} gave {type(result).__name__} for {symbol}"
         raise ConfigError(message, hint="it gives what build() gives, a JsonModule or a SourceModule")
     inputs = [t for p in function.params for t in tensor_fields(p.checked_type)]
-    owned = fallback.constants if fallback is not None and isinstance(made, JsonModule) else ()
-    constants = [t for c in (*made.constants, *owned) for t in tensor_fields(c.checked_type)]
+    owned = fallback.constants if fallback is not None and isinstance(result, JsonModule) else ()
+    constants = [t for c in (*result.constants, *owned) for t in tensor_fields(c.checked_type)]
     outputs = tensor_fields(function.body.checked_type)
     args = (*_rows("i", inputs, "in"), *_rows("c", constants, "in"), *_rows("o", outputs, "out"))
-    if isinstance(made, SourceModule):
-        row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),), asserts=made.failures)
-        return Offloaded(row, made.constants, OffloadedModule(symbol, "c", made.source, len(constants)))
-    if fallback is not None and made.device:
-        message = (
-            f"offload.fallback: {symbol} runs on {made.device}, where {library} has no kernels of ours to fall back on"
-        )
+    if isinstance(result, SourceModule):
+        row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),), asserts=result.failures)
+        return Offloaded(row, result.constants, OffloadedModule(symbol, "c", result.source, len(constants)))
+    if fallback is not None and result.device:
+        message = f"offload.fallback: {symbol} runs on {result.device}, where {library} has no kernels of ours"
         raise UnsupportedError(message, hint="leave offload.fallback off, or the library out")
-    module = OffloadedModule(symbol, made.kind or library, made.source, len(constants) - len(owned))
+    module = OffloadedModule(symbol, result.kind or library, result.source, len(constants) - len(owned))
     graph = fallback.json if fallback is not None else ""
-    external = ExternalRow(module.type_key, module.source, module.num_constants, made.device, graph, len(owned))
+    external = ExternalRow(module.type_key, module.source, module.num_constants, result.device, graph, len(owned))
     row = FunctionRow(symbol, args, (), external=external)
-    return Offloaded(row, (*made.constants, *owned), module)
+    return Offloaded(row, (*result.constants, *owned), module)
 
 
 def without_library(function: Function) -> IRModule:
@@ -112,22 +110,22 @@ def _rows(letter: str, types: Iterable[TensorType], role: Literal["in", "out"]) 
     return (ArgRow(f"{letter}{k}", t.static, str(t.dtype), role) for k, t in enumerate(types))
 
 
-def check_device(made: Offloaded, device: str) -> None:
+def check_device(part: Offloaded, device: str) -> None:
     """Refuse a library's function that runs elsewhere than the graph: values would have to move in between."""
-    own = "" if made.row.external is None else made.row.external.device
+    own = "" if part.row.external is None else part.row.external.device
     if own == device:
         return
-    library = made.module.type_key
-    message = f"{made.row.name} is computed by {library} on {own or 'the CPU'}, the rest on {device or 'the CPU'}"
+    library = part.module.type_key
+    message = f"{part.row.name} is computed by {library} on {own or 'the CPU'}, the rest on {device or 'the CPU'}"
     hint = f'a list of targets such as "{own}, {library}, llvm"' if own else "leave the library out"
     raise UnsupportedError(message, hint=hint)
 
 
-def compiled_sources(made: Mapping[str, Offloaded], target: Target) -> list[bytes]:
+def compiled_sources(parts: Mapping[str, Offloaded], target: Target) -> list[bytes]:
     """The objects of the functions whose library wrote C."""
     objects = list[bytes]()
     with scratch_folder() as folder:
-        for symbol, one in made.items():
+        for symbol, one in parts.items():
             if one.objects is not None:
                 objects.extend(one.objects)
             elif one.row.external is None:

@@ -279,9 +279,9 @@ def _rows(
     return rows
 
 
-def _median(found: Sequence[Share]) -> Share:
+def _median(shares: Sequence[Share]) -> Share:
     """Of the time the median; its parts are as in the run that is there, so that they add up."""
-    return sorted(found, key=lambda share: share.seconds)[(len(found) - 1) // 2]
+    return sorted(shares, key=lambda share: share.seconds)[(len(shares) - 1) // 2]
 
 
 def _is_kernel(node: GraphNode) -> bool:

@@ -72,9 +72,9 @@ def lower(
 
 def _unnamed_outputs(schedule: te.Schedule, args: Sequence[object]) -> list[te.Tensor]:
     """The outputs of a schedule that are not among the arguments."""
-    given = {id(item.op.output(item.value_index)) for item in args if isinstance(item, te.Tensor)}
+    numbers = {id(item.op.output(item.value_index)) for item in args if isinstance(item, te.Tensor)}
     outputs = (op.output(k) for op in schedule.outputs for k in range(op.num_outputs))
-    return [tensor for tensor in outputs if id(tensor) not in given]
+    return [tensor for tensor in outputs if id(tensor) not in numbers]
 
 
 def _merged(modules: Sequence[object]) -> IRModule:
@@ -163,9 +163,9 @@ def _by_script(
 
 def _symbols(functions: Mapping[str, PrimFunc]) -> dict[str, str]:
     """The symbol of each function; its name in the module where it has none, or shares it."""
-    given = {name: str(f.get_attr("global_symbol", name)) for name, f in functions.items()}
-    counts = Counter(given.values())
-    return {name: symbol if counts[symbol] == 1 else name for name, symbol in given.items()}
+    symbols = {name: str(f.get_attr("global_symbol", name)) for name, f in functions.items()}
+    counts = Counter(symbols.values())
+    return {name: symbol if counts[symbol] == 1 else name for name, symbol in symbols.items()}
 
 
 def _of_targets(
@@ -175,7 +175,7 @@ def _of_targets(
     if not modules or target is not None or args is not None:
         message = "no module" if not modules else "a target, or args, beside the modules by target"
         raise TypeMismatch(f"build: got {message}", hint="build({target: module})")
-    made = [build(module, None, where, host, name=name) for where, module in modules.items()]
-    for other in made[1:]:
-        made[0].import_module(other)
-    return made[0]
+    libraries = [build(module, None, where, host, name=name) for where, module in modules.items()]
+    for other in libraries[1:]:
+        libraries[0].import_module(other)
+    return libraries[0]

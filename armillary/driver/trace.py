@@ -90,16 +90,16 @@ def _shares(phases: Sequence[Span], windows: Sequence[Span], threads: int) -> li
 def joined(spans: Iterable[Span], seconds: float) -> tuple[Span, ...]:
     """The spans with those of one thread and node made one where the pause between them is too short to be seen."""
     latest: dict[int, Span] = {}
-    found: list[Span] = []
+    all_spans: list[Span] = []
     for span in spans:
         before = latest.get(span.thread)
         if before is not None and before.node == span.node and span.begin - before.end <= seconds / FINEST:
             latest[span.thread] = Span(before.begin, max(before.end, span.end), span.node, before.phase, span.thread)
             continue
         if before is not None:
-            found.append(before)
+            all_spans.append(before)
         latest[span.thread] = span
-    return tuple(sorted([*found, *latest.values()], key=lambda span: (span.thread, span.begin)))
+    return tuple(sorted([*all_spans, *latest.values()], key=lambda span: (span.thread, span.begin)))
 
 
 def chrome_trace(executor: GraphExecutor) -> dict[str, object]:

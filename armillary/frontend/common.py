@@ -42,12 +42,12 @@ def infer_shape(inputs: Expr, mod: IRModule | None = None) -> tuple[Dim, ...]:
 @boundary("frontend.common.infer_value", arguments=True)
 def infer_value(input_val: Expr, params: Mapping[str, object], mod: IRModule | None = None) -> Array:
     """The numbers of a tensor that depends on parameters alone; `.numpy()` gives them too."""
-    given = free_vars(input_val)
-    missing = [v.name_hint for v in given if v.name_hint not in params]
+    free = free_vars(input_val)
+    missing = [v.name_hint for v in free if v.name_hint not in params]
     if missing:
         raise TypeMismatch(f"infer_value: the value of %{missing[0]} is not known", hint="pass it in params")
-    values = [params[v.name_hint] for v in given]
-    value = evaluate(Function(tuple(given), input_val), values, mod)
+    values = [params[v.name_hint] for v in free]
+    value = evaluate(Function(tuple(free), input_val), values, mod)
     if not isinstance(value, np.ndarray | np.generic):
         raise TypeMismatch(f"infer_value: the expression is a {type(value).__name__}, wanted a tensor")
     return Constant(np.ascontiguousarray(value)).data

@@ -41,9 +41,9 @@ class ChatTemplate:
         import jinja2
 
         parts, size = list[str](), 0
-        given = {"messages": [dict(m) for m in messages], "add_generation_prompt": True, **self.special}
+        context = {"messages": [dict(m) for m in messages], "add_generation_prompt": True, **self.special}
         try:
-            for part in self.template.generate(given):
+            for part in self.template.generate(context):
                 parts.append(part)
                 size += len(part)
                 if size > _MOST:

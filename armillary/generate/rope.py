@@ -92,8 +92,10 @@ def _longrope(plain: Array, base: float, capacity: int, scaling: Json, trained: 
     _within(capacity, original, "longrope")
     factor = float(scaling.get("factor") or trained / original)
     attention = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    given = scaling.get("attention_factor")
-    return plain / np.asarray(scaling["short_factor"], np.float64), attention if given is None else float(given)
+    attention_factor = scaling.get("attention_factor")
+    return plain / np.asarray(scaling["short_factor"], np.float64), attention if attention_factor is None else float(
+        attention_factor
+    )
 
 
 _KINDS = {

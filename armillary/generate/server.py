@@ -90,8 +90,8 @@ class Server:
         await self._complete(body, path.endswith("/chat/completions"), receive, send)
 
     def _authenticate(self, scope: Message) -> None:
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if self.token and not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
+        header = dict(scope["headers"]).get(b"authorization", b"")
+        if self.token and not hmac.compare_digest(header, b"Bearer " + self.token.encode()):
             raise _HttpError(401, "wanted the header Authorization: Bearer TOKEN with this server's token")
 
     # ---- one answer

@@ -50,8 +50,8 @@ class Slots:
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         kinds = [(count, 1), *((1, rows) for rows in self.chunks)]
         wanted = [rows if rows == self.checked else 1 for _, rows in kinds]
-        made = (decoder.make(rows, slots, n) for (slots, rows), n in zip(kinds, wanted, strict=True))
-        modules, caches = zip(*map(in_place, made), strict=True)
+        states = (decoder.make(rows, slots, n) for (slots, rows), n in zip(kinds, wanted, strict=True))
+        modules, caches = zip(*map(in_place, states), strict=True)
         with PassContext(opt_level=3, config=dict(config)):
             library = build(variants_of(list(modules)), target)
         self.graph = library["default"](cpu(0))
@@ -147,8 +147,8 @@ class Slots:
         full = [s for s in range(self.count) if s not in tokens and len(self.tokens[s]) == self.capacity]
         for slot in full:  # its last position is overwritten
             self.tokens[slot].pop()
-        given = np.array([[tokens.get(slot, 0)] for slot in range(self.count)])
-        logits = self._run((self.count, 1), given, start)
+        ids = np.array([[tokens.get(slot, 0)] for slot in range(self.count)])
+        logits = self._run((self.count, 1), ids, start)
         for slot, token in tokens.items():
             self.tokens[slot].append(int(token))
         return {slot: logits[slot, 0] for slot in tokens}

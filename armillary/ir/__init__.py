@@ -53,16 +53,16 @@ class Attrs(Pairs):
         return next((value for name, value in self if name == key), default)
 
 
-def as_attrs(cls: type, given: tuple[object, ...]) -> tuple[object, ...]:  # arguments of a function's constructor
+def as_attrs(cls: type, arguments: tuple[object, ...]) -> tuple[object, ...]:  # arguments of a function's constructor
     """The arguments of a function's constructor with its attributes as `Attrs`, of pairs or of a mapping."""
     at = cls._fields.index("attrs")  # type: ignore[attr-defined]
-    attrs = given[at]
+    attrs = arguments[at]
     try:
         pairs = Attrs((str(k), v) for k, v in (attrs.items() if isinstance(attrs, Mapping) else attrs or ()))
     except (TypeError, ValueError):
         message = f"{cls.__name__}: attrs is {type(attrs).__name__} {attrs!r:.60}, wanted a dict or pairs"
         raise ModelError(message) from None
-    return (*given[:at], pairs, *given[at + 1 :])
+    return (*arguments[:at], pairs, *arguments[at + 1 :])
 
 
 ModulePrinter = Callable[..., str]  # of a name, a function of the language, show_meta_data

@@ -74,8 +74,8 @@ def _placeholders(of: Expr, name: str) -> Value:
     ty = of.checked_type
     if any(not isinstance(n, int) for t in tensor_fields(ty) for n in t.shape):
         raise UnsupportedError(f"ccompiler: {name} is {ty}", hint="parts in C are of known sizes")
-    made = [te.placeholder(t.static, t.dtype, name=f"{name}_{k}") for k, t in enumerate(tensor_fields(ty))]
-    return tuple(made) if isinstance(ty, TupleType) else made[0]
+    tensors = [te.placeholder(t.static, t.dtype, name=f"{name}_{k}") for k, t in enumerate(tensor_fields(ty))]
+    return tuple(tensors) if isinstance(ty, TupleType) else tensors[0]
 
 
 def _composed(body: Expr, values: dict[int, Value]) -> Value:

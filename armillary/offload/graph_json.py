@@ -91,16 +91,16 @@ class _Writer:
         self.leaf("const", f"{self.prefix}{symbol}_const_{len(self.constants)}", expr)
         self.constants.append(expr)
 
-    def kernel(self, made: Kernel, call: Call, symbol: str) -> None:
+    def kernel(self, lowered: Kernel, call: Call, symbol: str) -> None:
         inputs: list[list[int]] = []
-        for expr in flattened(made.inputs):
+        for expr in flattened(lowered.inputs):
             if isinstance(expr, Constant) and id(expr) not in self.values:
                 self.constant(symbol, expr)
             inputs += self.values[id(expr)]
         outputs = len(tensor_fields(call.checked_type))
         attrs: JsonObject = {"num_inputs": str(len(inputs)), "num_outputs": str(outputs)}  # Any: JSON
-        attrs |= {name: [list(value)] for name, value in made.attrs.items()}
-        self.add({"op": "kernel", "name": made.name, "inputs": inputs, "attrs": attrs}, call)
+        attrs |= {name: [list(value)] for name, value in lowered.attrs.items()}
+        self.add({"op": "kernel", "name": lowered.name, "inputs": inputs, "attrs": attrs}, call)
 
 
 def flattened(values: Iterable[Expr]) -> list[Expr]:

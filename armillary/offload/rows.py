@@ -70,13 +70,13 @@ def is_dtype(expr: Expr, what: str, *dtypes: str) -> str | None:
 def is_rank(expr: Expr, what: str, rank: int) -> str | None:
     """Refuse another number of dimensions."""
     ty = tensor(expr)
-    found = len(ty.shape) if ty is not None else -1
-    return None if found == rank else f"{what} has {found} dimensions, wanted {rank}"
+    ndim = len(ty.shape) if ty is not None else -1
+    return None if ndim == rank else f"{what} has {ndim} dimensions, wanted {rank}"
 
 
-def is_value(found: object, what: str, *wanted: object) -> str | None:
+def is_value(value: object, what: str, *wanted: object) -> str | None:
     """Refuse another value of an attribute."""
-    return None if found in wanted else f"{what} is {found!r}, wanted {' or '.join(map(repr, wanted))}"
+    return None if value in wanted else f"{what} is {value!r}, wanted {' or '.join(map(repr, wanted))}"
 
 
 def is_per_tensor(expr: Expr, what: str) -> str | None:

@@ -27,7 +27,7 @@ __all__ = ["E", "S", "T", "by_name", "erf", "reduction", "scalar", "te"]
 
 def scalar(name: str) -> AnyFunction:  # Any: expressions
     """`T.<name>`, for a table that is made when an operator is imported."""
-    return lambda *given: getattr(T, name)(*given)
+    return lambda *arguments: getattr(T, name)(*arguments)
 
 
 def by_name(name: str) -> Callable[..., Call]:
@@ -37,4 +37,4 @@ def by_name(name: str) -> Callable[..., Call]:
 
 def reduction(name: str) -> AnyFunction:  # Any: expressions
     """`te.<name>`, likewise."""
-    return lambda *given, **named: getattr(te, name)(*given, **named)
+    return lambda *arguments, **named: getattr(te, name)(*arguments, **named)

@@ -36,15 +36,15 @@ Function = Callable[..., "Sequence[Array]"]  # of the values of sizes by name, t
 
 def interpret(
     program: Program,
-    given: Mapping[str, Array],
+    arrays: Mapping[str, Array],
     functions: Mapping[str, Function],
     states: MutableMapping[str, Array] | None = None,
 ) -> list[Array]:
     """The outputs for inputs and constants by name; `states` are read, zero where they are missing, and replaced."""
     inputs = [v for v in program.values if v.storage.lifetime in (Lifetime.INPUT, Lifetime.CONSTANT)]
-    run = _Run(program, functions, _sizes(program, inputs, given))
+    run = _Run(program, functions, _sizes(program, inputs, arrays))
     for value in inputs:
-        run.set(value.name, given[value.name])
+        run.set(value.name, arrays[value.name])
     states = {} if states is None else states
     own = [v for v in program.values if v.storage.lifetime is Lifetime.STATE]
     for value in own:
@@ -56,12 +56,12 @@ def interpret(
     return outputs
 
 
-def _sizes(program: Program, inputs: Sequence[Value], given: Mapping[str, Array]) -> dict[str, int]:
+def _sizes(program: Program, inputs: Sequence[Value], arrays: Mapping[str, Array]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for value in inputs:
-        if value.name not in given:
+        if value.name not in arrays:
             raise ExecutionError(f"input {value.name} was never set")
-        shape = given[value.name].shape
+        shape = arrays[value.name].shape
         if len(shape) != len(value.shape):
             raise TypeMismatch(f"{value.name}: {len(shape)} axes given, {len(value.shape)} wanted")
         for axis, (dim, got) in enumerate(zip(value.shape, shape)):

@@ -27,7 +27,7 @@ from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.extent import Extent, Known, typical
 from armillary.base.lazy import deferred
-from armillary.base.node import Coercion, FieldMakers, Node, Pairs, Printer, node, post_order
+from armillary.base.node import Coercion, FieldConverters, Node, Pairs, Printer, node, post_order
 from armillary.errors import Span, TypeMismatch
 from armillary.ir import Attrs, BaseFunc, ModulePrinter, Verifier, as_attrs
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
@@ -162,16 +162,16 @@ def has_untyped(expr: Expr) -> bool:
     return any(isinstance(e, Var) and e.type_annotation is None for e in unknown)
 
 
-def on_virtual_device(made: E, device: VirtualDevice | None) -> E:
+def on_virtual_device(expr: E, device: VirtualDevice | None) -> E:
     """A variable or function that was just made, with the place of its value; comparisons do not look at it."""
     if device is not None and not device.is_open:
-        object.__setattr__(made, "_virtual_device", device)
-    return made
+        object.__setattr__(expr, "_virtual_device", device)
+    return expr
 
 
-def keep_device(made: E, old: Expr) -> E:
+def keep_device(expr: E, old: Expr) -> E:
     """A node that was just made, with the place that the old one has."""
-    return on_virtual_device(made, getattr(old, "_virtual_device", None))
+    return on_virtual_device(expr, getattr(old, "_virtual_device", None))
 
 
 class TupleWrapper:
@@ -241,7 +241,7 @@ class Constant(Expr):
 
     __match_args__ = ("data", "span")
     _is_leaf: ClassVar[bool] = True
-    _made: ClassVar[FieldMakers] = {"held": _as_held}  # Any: as given
+    _converters: ClassVar[FieldConverters] = {"held": _as_held}  # Any: as given
     held: Array | Deferred
     span: Span | None = None
 
@@ -268,7 +268,7 @@ Constant._fields = Constant.__match_args__  # walks, comparisons and the JSON fo
 class Tuple(Expr):
     """Several values as one."""
 
-    _made: ClassVar[FieldMakers] = {"fields": tuple}  # Any: as given
+    _converters: ClassVar[FieldConverters] = {"fields": tuple}  # Any: as given
     fields: tuple[Expr, ...]
     span: Span | None = None
     if TYPE_CHECKING:  # as scripts write it: a list
@@ -295,7 +295,7 @@ class Call(Expr):
     Relay-era scripts give the types of arguments before the span, `Call(op, args, attrs, [], span)`: they are inferred.
     """
 
-    _made: ClassVar[FieldMakers] = {"args": tuple}  # Any: as given
+    _converters: ClassVar[FieldConverters] = {"args": tuple}  # Any: as given
     op: Any  # Any: Op | Function | GlobalVar | Var
     args: tuple[Expr, ...]
     attrs: Any = None  # Any: each Op has its own attrs class
@@ -358,7 +358,7 @@ class Function(Expr, BaseFunc):
     Relay-era scripts give type parameters before the attributes: `Function(params, body, ret_type, [], attrs)`.
     """
 
-    _made: ClassVar[FieldMakers] = {"params": tuple, "body": _as_whole, "type_params": tuple}  # Any: as given
+    _converters: ClassVar[FieldConverters] = {"params": tuple, "body": _as_whole, "type_params": tuple}  # Any: as given
     _module_printer: ClassVar[ModulePrinter] = slots.print_function
     _verifier: ClassVar[Verifier | None] = slots.verify_function
     _accepts: ClassVar[dict[str, str]] = {"Pairs": "type({0}) is Attrs"}

@@ -348,9 +348,9 @@ class _Reader:
             return self.scalar()
         if token.text == "meta" and self.cursor.peek().text == "[":
             return self.constant()
-        found_form = _operand(self, self.names) if self.names is not None else None
-        if found_form is not None:
-            return found_form
+        form = _operand(self, self.names) if self.names is not None else None
+        if form is not None:
+            return form
         if token.kind == "name":
             return self.operator()
         raise self.cursor.error("expected a value")
@@ -408,8 +408,8 @@ class _Reader:
                 raise self.error_at(start, f"only operators have attributes, got {', '.join(named)}")
             return Call(callee, tuple(args), None, span)
         try:
-            made = callee.of_text(args, named)
-            return Call(made.op, made.args, made.attrs, span)
+            result = callee.of_text(args, named)
+            return Call(result.op, result.args, result.attrs, span)
         except ArmillaryError as error:
             raise self.error_at(start, error.message, error.hint) from None
 

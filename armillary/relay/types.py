@@ -53,8 +53,10 @@ class TensorType(Type):
 
     def __post_init__(self) -> None:
         shape = self.shape
-        is_made = type(self.dtype) is DType and type(shape) is tuple
-        if not is_made or any(type(d) is not int and not isinstance(d, AnyDim) for d in shape):  # as scripts write it
+        is_canonical = type(self.dtype) is DType and type(shape) is tuple
+        if not is_canonical or any(
+            type(d) is not int and not isinstance(d, AnyDim) for d in shape
+        ):  # as scripts write it
             shared = tensor_type(self.shape, self.dtype)
             object.__setattr__(self, "shape", shared.shape)
             object.__setattr__(self, "dtype", shared.dtype)
@@ -140,8 +142,8 @@ def _measured(ty: TupleType, known: dict[int, tuple[int, int]]) -> tuple[int, in
     return depth, count
 
 
-def _is_none(given: object) -> bool:
-    return given is None or (isinstance(given, Sequence) and not given)
+def _is_none(value: object) -> bool:
+    return value is None or (isinstance(value, Sequence) and not value)
 
 
 @record(slots=True)

@@ -197,11 +197,11 @@ def rewrite(
 
     moved = {key for key, new in memo.items() if id(new) != key}  # what has another form now
     for expr in post_order(root, enter):
-        is_kept = not moved or moved.isdisjoint(map(id, children(expr)))
-        rebuilt = expr if is_kept else map_children(expr, get)
+        is_unchanged = not moved or moved.isdisjoint(map(id, children(expr)))
+        rebuilt = expr if is_unchanged else map_children(expr, get)
         changed = rule(rebuilt)
-        made = memo[id(expr)] = rebuilt if changed is None else changed
-        if made is not expr:
+        result = memo[id(expr)] = rebuilt if changed is None else changed
+        if result is not expr:
             moved.add(id(expr))
     return memo[id(root)]
 

@@ -241,12 +241,12 @@ def client_seal(
     if "error" in hello:
         protocol.answer(hello)
     other = protocol.checked_nonce(hello)
-    found = protocol.text_of(hello, "role", 16)
-    if found not in role:
-        raise RPCError(f"{host}: this is a {found}, no {' or '.join(role)}", hint=_OTHER_ROLES.get(found, ""))
+    peer_role = protocol.text_of(hello, "role", 16)
+    if peer_role not in role:
+        raise RPCError(f"{host}: this is a {peer_role}, no {' or '.join(role)}", hint=_OTHER_ROLES.get(peer_role, ""))
     proof = secret_to_connect(host, protocol.text_of(hello, "auth", 64), secret, insecure)
     binding = protocol.binding_of(certificate)
-    return protocol.seal_of(proof, found, (nonce, other), binding, is_client=True) if proof else None
+    return protocol.seal_of(proof, peer_role, (nonce, other), binding, is_client=True) if proof else None
 
 
 def client_context() -> ssl.SSLContext:

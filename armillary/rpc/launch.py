@@ -55,12 +55,12 @@ class Launched:
     def _read(self, says: str) -> None:
         stream = self.process.stderr
         assert stream is not None, "it is a pipe"
-        is_found = False
+        is_ready = False
         for line in stream:
             self.lines = [*self.lines[-_KEPT_LINES:], line.rstrip()]
-            match = None if is_found else re.search(says, line)
+            match = None if is_ready else re.search(says, line)
             if match:
-                is_found = True
+                is_ready = True
                 self._addresses.put((match[1], int(match[2])) if match.lastindex else ("", 0))
         self._addresses.put(None)
 

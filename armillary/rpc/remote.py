@@ -222,7 +222,7 @@ class RemoteModule:
         words = timing_words(make_timing(number, repeat, options))
 
         def measure(*args: object) -> BenchmarkResult:  # as in RemoteFunction.__call__
-            header, _kept = function.bound("time", args)
+            header, _alive = function.bound("time", args)
             return _result(self.session.request(header | words)[1])
 
         return measure

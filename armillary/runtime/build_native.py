@@ -161,8 +161,8 @@ def _objects(compiler: Sequence[str], sources: Sequence[str], folder: Path, flag
     of_each = [flag for flag in flags if flag not in _LINKING and not flag.startswith("-Wl,")]
 
     def compile_one(name: str) -> str:
-        made = folder / f"{Path(name).name}.o"
-        return str(run_compiler([*compiler, *_COMMON, *of_each, "-c", str(NATIVE_DIR / name)], made))
+        object_file = folder / f"{Path(name).name}.o"
+        return str(run_compiler([*compiler, *_COMMON, *of_each, "-c", str(NATIVE_DIR / name)], object_file))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(compile_one, sources))

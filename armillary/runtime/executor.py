@@ -491,17 +491,17 @@ class GraphExecutor:
 
     def trace(self) -> tuple[float, list[Span]]:
         """Run once; the seconds it took, and when each thread was in which kernel, in order of the beginnings."""
-        room, found = 0, SPANS
+        room, length = 0, SPANS
         seconds, count = c_double(), c_int64()
-        while found > room:
-            room = found
+        while length > room:
+            room = length
             spans = np.empty(room, CSpan)
             place = cast(spans.ctypes.data, POINTER(CSpan))
             status = native().arm_graph_trace(self._graph, place, room, byref(count), byref(seconds), *self._error.args)
             self._error.check(status)
-            found = count.value
+            length = count.value
         self.has_outputs = True
-        rows = [Span(*row) for row in spans[:found].tolist()]
+        rows = [Span(*row) for row in spans[:length].tolist()]
         return seconds.value, sorted(rows, key=lambda span: (span.begin, span.thread, -span.rest))
 
     def call_seconds(self, number: int = 1000) -> float:

@@ -88,8 +88,8 @@ class PreparedCall:
         for index, (arg, tensor) in enumerate(zip(function.row.args, tensors)):
             if arg.role == "out":
                 check_output(tensor, f"{function.name}: argument {index} ({arg.name})")
-        given = _without_sizes(function.row, [arg for arg in args if _is_number(arg)], [t.shape for t in tensors])
-        scalars = scalar_bits(function.row, given)
+        arguments = _without_sizes(function.row, [arg for arg in args if _is_number(arg)], [t.shape for t in tensors])
+        scalars = scalar_bits(function.row, arguments)
         self._keep = (function.module, tensors)
         self._error = ErrorText()
         table = (CTensor * max(1, len(tensors)))(*(t.tensor for t in tensors))

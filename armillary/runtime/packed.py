@@ -101,10 +101,10 @@ def _view(address: int, sizes: list[int], steps: list[int], dtype: DType) -> Arr
     return flat.reshape(sizes)
 
 
-def _bits(given: object, wanted: str, name: str) -> int:  # what a function gave
-    value = given.numpy() if isinstance(given, NDArray) else given
+def _bits(result: object, wanted: str, name: str) -> int:  # what a function gave
+    value = result.numpy() if isinstance(result, NDArray) else result
     if not isinstance(value, int | float | np.generic | np.ndarray) or np.size(value) != 1:
-        raise TypeMismatch(f"the function {name} gave {type(given).__name__}, wanted a number, or None")
+        raise TypeMismatch(f"the function {name} gave {type(result).__name__}, wanted a number, or None")
     number = np.asarray(value).item()
     return int(number) if wanted == "i" else int(struct.unpack("<q", struct.pack("<d", float(number)))[0])
 

@@ -25,5 +25,5 @@ def of_functions(functions: Mapping[str, PrimFunc]) -> IRModule:
 def ir_module(cls: type | None = None, check_well_formed: bool = True) -> object:
     """Decorator: the module of a class's functions."""
     if cls is None:
-        return lambda given: ir_module(given, check_well_formed)
+        return lambda module: ir_module(module, check_well_formed)
     return of_functions({name: value for name, value in vars(cls).items() if isinstance(value, PrimFunc)})

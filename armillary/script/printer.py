@@ -155,7 +155,7 @@ class _Printer:
         known = (*buffer.shape, *buffer.strides, *(() if buffer.elem_offset is None else (buffer.elem_offset,)))
         return all(isinstance(e, E.IntImm) for e in known)
 
-    def buffer(self, item: S.Buffer, made: str, first: str = "") -> str:
+    def buffer(self, item: S.Buffer, constructor: str, first: str = "") -> str:
         parts = [*([first] if first else []), self.shape(item.shape), quote(str(item.dtype))]
         if item.strides:
             parts.append(f"strides={self.shape(item.strides)}")
@@ -165,7 +165,7 @@ class _Printer:
             parts.append(f"scope={quote(item.scope)}")
         if item.align != 64:
             parts.append(f"align={item.align}")
-        return f"{made}({', '.join(parts)})"
+        return f"{constructor}({', '.join(parts)})"
 
     # --- statements
 
@@ -174,13 +174,13 @@ class _Printer:
             self.writer.line(f"{self.name(part.var)} = T.{part.var.dtype}()")
         _STMTS[type(item)](self, item, is_last)
 
-    def governing(self, name: str, made: str, body: S.Stmt, is_last: bool) -> None:
+    def governing(self, name: str, constructor: str, body: S.Stmt, is_last: bool) -> None:
         """What holds for the rest of the block, or, where more follows behind it, for a block of its own."""
         if is_last:
-            self.writer.line(f"{name} = {made}" if name else made)
+            self.writer.line(f"{name} = {constructor}" if name else constructor)
             self.stmt(body)
             return
-        with self.inside(f"with {made}{f' as {name}' if name else ''}:"):
+        with self.inside(f"with {constructor}{f' as {name}' if name else ''}:"):
             self.stmt(body)
 
 

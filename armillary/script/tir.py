@@ -41,7 +41,7 @@ def prim_func(
 ) -> object:
     """Decorator: the function of loops that the source of `func` says. `private` ones get no global symbol."""
     if func is None:
-        return lambda given: prim_func(given, private, check_well_formed)
+        return lambda function: prim_func(function, private, check_well_formed)
     return parse_function(tree_of(func), names_around(func), attribute_of, func.__annotations__, private is True)
 
 
@@ -64,8 +64,8 @@ class _BufferName:
         result = _buffer(shape, dtype, **how)
         return result if data is None else X.Alias(data, result)
 
-    def __getitem__(self, given: object) -> _Buffer | X.Alias:
-        parts = given if isinstance(given, tuple) else (given,)
+    def __getitem__(self, indices: object) -> _Buffer | X.Alias:
+        parts = indices if isinstance(indices, tuple) else (indices,)
         is_typed = len(parts) > 1 and isinstance(parts[-1], str)
         return self(*parts) if is_typed else self(parts)
 
@@ -156,8 +156,8 @@ def where(condition: object) -> X.Where:
     return X.Where(as_expr(condition))
 
 
-def _touched(what: str, given: tuple[object, ...]) -> X.Touched:
-    items = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+def _touched(what: str, arguments: tuple[object, ...]) -> X.Touched:
+    items = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list | tuple) else arguments
     return X.Touched(what, tuple(region_of(item) for item in items))
 
 
@@ -181,10 +181,10 @@ def block_attr(attrs: Mapping[str, object]) -> X.Noted:
     return X.Noted("block", attrs)
 
 
-def _dom(given: object) -> Range:
-    if isinstance(given, Range):
-        return given
-    return Range(*given) if isinstance(given, list | tuple) else Range(given)  # type: ignore[arg-type]
+def _dom(extent: object) -> Range:
+    if isinstance(extent, Range):
+        return extent
+    return Range(*extent) if isinstance(extent, list | tuple) else Range(extent)  # type: ignore[arg-type]
 
 
 class axis:  # noqa: N801  (the name scripts write)

@@ -36,9 +36,9 @@ class CompilationConfig:
         """The target, where there is one alone."""
         return self.primary_targets[0] if len(self.primary_targets) == 1 else None
 
-    def canonical(self, given: VirtualDevice) -> VirtualDevice:
+    def canonical(self, place: VirtualDevice) -> VirtualDevice:
         """The same, with the target that this configuration has for the device."""
-        plain = given.plain()
+        plain = place.plain()
         if plain.device is None or plain.target is not None:
             return plain
         return VirtualDevice(plain.device, self.target_of(plain.device_type), plain.memory_scope)
@@ -62,8 +62,8 @@ def make_compilation_config(ctxt: object, target: object, target_host: object = 
             raise TargetError(f"two targets for device type {one.kind.device_type}", hint="give one for each device")
     options: object = getattr(ctxt, "config", None)
     asked = options.get(_OPTION) if isinstance(options, dict) else None
-    given = Target(target_host) if target_host is not None else next((t.host for t in targets if t.host), None)
-    host = VirtualDevice(DeviceNumber(_CPU), given or Target("llvm"))
+    own_host = Target(target_host) if target_host is not None else next((t.host for t in targets if t.host), None)
+    host = VirtualDevice(DeviceNumber(_CPU), own_host or Target("llvm"))
     config = CompilationConfig(tuple(targets), VirtualDevice(), host)
     kinds = [t.kind.device_type for t in targets]
     kind = int(asked) if asked is not None else _CPU if _CPU in kinds else kinds[0]

@@ -58,7 +58,7 @@ class GenericFunc:
         """`register(func, keys)`, or a decorator: `@generic.register(["cuda", "gpu"])`."""
         if not callable(func):
             keys = func
-            return lambda given: self.register(given, keys, allow_override)
+            return lambda function: self.register(function, keys, allow_override)
         for key in [key_list] if isinstance(key_list, str) else key_list:
             if key in self._by_key and not allow_override:
                 raise ConfigError(f"{self.name} has a function for {key!r}", hint="allow_override=True replaces it")

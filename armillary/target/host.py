@@ -81,24 +81,24 @@ def _facts() -> JsonObject:  # JSON of the probe
     return restricted(result, asked) if asked else result
 
 
-def restricted(found: JsonObject, name: str) -> JsonObject:
+def restricted(facts: JsonObject, name: str) -> JsonObject:
     """What LLVM told of this machine, without the features that the CPU `name` lacks."""
-    table = X86 if any(feature in found["features"] for feature in X86["x86-64"].features) else AARCH64
+    table = X86 if any(feature in facts["features"] for feature in X86["x86-64"].features) else AARCH64
     if name not in table:
         close = ", ".join(similar(name, table, 3, 0.5)) or ", ".join(sorted(table)[:8])
         raise TargetError(f"ARMILLARY_HOST_CPU={name}: there is no such CPU in the table", hint=f"for example {close}")
     wanted = table[name].features
-    missing = sorted(feature for feature in wanted if not found["features"].get(feature))
+    missing = sorted(feature for feature in wanted if not facts["features"].get(feature))
     if missing:
-        message = f"ARMILLARY_HOST_CPU={name}: this processor, {found['cpu']}, has no {', '.join(missing)}"
+        message = f"ARMILLARY_HOST_CPU={name}: this processor, {facts['cpu']}, has no {', '.join(missing)}"
         raise TargetError(message, hint="take a CPU that it can stand for")
     known = frozenset(feature for row in table.values() for feature in row.features)
 
     def stays(feature: str) -> bool:
         return feature in wanted or not (feature in known or feature.startswith(_VECTORS))
 
-    features = {feature: on and stays(feature) for feature, on in found["features"].items()}
-    return {**found, "cpu": name, "features": features}
+    features = {feature: on and stays(feature) for feature, on in facts["features"].items()}
+    return {**facts, "cpu": name, "features": features}
 
 
 def _ask() -> JsonObject:
@@ -129,11 +129,11 @@ def _read(path: Path | None) -> JsonObject | None:
     return result if is_whole else None
 
 
-def _keep(path: Path | None, found: Mapping[str, object]) -> None:
+def _keep(path: Path | None, facts: Mapping[str, object]) -> None:
     if path is None:
         return
     try:
-        write_private(make_private_folder(path.parent) / path.name, json.dumps(found).encode())
+        write_private(make_private_folder(path.parent) / path.name, json.dumps(facts).encode())
     except ArtifactError:  # the kernel cache says so, once
         return
 

@@ -58,10 +58,10 @@ class Target:
             parsed, own_host = (target.kind, target.keys, dict(target.attrs)), target.host
         else:
             parsed, own_host = _parse(target)
-        given = Target(host) if host is not None else None
-        if given is not None and own_host is not None and given != own_host:
-            raise TargetError(f"target {target!s} already has the host {own_host}, not {given}")
-        self._set(*parsed, given or own_host)
+        host_target = Target(host) if host is not None else None
+        if host_target is not None and own_host is not None and host_target != own_host:
+            raise TargetError(f"target {target!s} already has the host {own_host}, not {host_target}")
+        self._set(*parsed, host_target or own_host)
 
     def _set(self, kind: TargetKind, keys: tuple[str, ...], attrs: dict[str, Attribute], host: Target | None) -> None:
         deep, outer = 0, host
@@ -200,8 +200,8 @@ class Target:
             if target_host is not None:
                 raise NoTargetError("Target host is not empty when target is empty.")
             return None, None
-        made = Target(target, target_host)
-        return made, made.host
+        target_and_host = Target(target, target_host)
+        return target_and_host, target_and_host.host
 
     @staticmethod
     def canon_multi_target_and_host(target: object, target_host: object = None) -> list[Target]:
@@ -209,10 +209,10 @@ class Target:
         if target is None:
             raise NoTargetError("wanted a target, a list of them, or a dictionary of them by device")
         if isinstance(target, Mapping) and "kind" not in target:
-            given = list(target.values())
+            targets = list(target.values())
         else:
-            given = list(target) if isinstance(target, list | tuple) else [target]
-        return [Target(item, target_host) for item in given]
+            targets = list(target) if isinstance(target, list | tuple) else [target]
+        return [Target(item, target_host) for item in targets]
 
     @staticmethod
     def canon_target_map_and_host(
@@ -221,8 +221,8 @@ class Target:
         """What is kept for each target, by targets that have the host."""
         if not isinstance(target_map, Mapping):
             raise TargetError(f"canon_target_map_and_host: got {type(target_map).__name__}, wanted a dict by targets")
-        made = {Target(key, target_host): value for key, value in target_map.items()}
-        return made, next((key.host for key in made), None)
+        targets = {Target(key, target_host): value for key, value in target_map.items()}
+        return targets, next((key.host for key in targets), None)
 
     def get_kind_attr(self, attr_name: str) -> None:
         """What TVM's own parts noted of a kind (`RelayToTIR`, `is_external_codegen`…): kinds here have no notes."""

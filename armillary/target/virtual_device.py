@@ -98,13 +98,13 @@ def joined(a: VirtualDevice, b: VirtualDevice) -> VirtualDevice | None:
     return VirtualDevice(a.device if a.device is not None else b.device, target, a.memory_scope or b.memory_scope)
 
 
-def completed(given: VirtualDevice, default: VirtualDevice) -> VirtualDevice:
-    """What `given` leaves open, as `default` has it; its target only if it is for the same kind of device."""
-    device = given.device if given.device is not None else default.device
-    target = given.target
+def completed(place: VirtualDevice, default: VirtualDevice) -> VirtualDevice:
+    """What `place` leaves open, as `default` has it; its target only if it is for the same kind of device."""
+    device = place.device if place.device is not None else default.device
+    target = place.target
     fits = default.target is not None and default.target.kind.device_type == getattr(device, "device_type", 0)
     if target is None and fits:
         target = default.target
     is_same = getattr(device, "device_type", 0) == default.device_type
-    scope = given.memory_scope or (default.memory_scope if is_same else "")
+    scope = place.memory_scope or (default.memory_scope if is_same else "")
     return VirtualDevice(device, target, scope)

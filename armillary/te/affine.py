@@ -120,11 +120,11 @@ class Space:
 
     def symbol(self, item: Expr) -> Linear:
         """An expression that is not index arithmetic, as one unknown."""
-        made = self._symbols.get(item)
-        if made is None:
-            made = self._symbols[item] = Var("symbol", item.dtype)
-            self.expressions[made] = item
-        return Linear(0, {made: 1})
+        symbol_of_item = self._symbols.get(item)
+        if symbol_of_item is None:
+            symbol_of_item = self._symbols[item] = Var("symbol", item.dtype)
+            self.expressions[symbol_of_item] = item
+        return Linear(0, {symbol_of_item: 1})
 
     def atom(self, kind: str, *args: Linear) -> Linear:
         key = (kind, *(a.key for a in args))

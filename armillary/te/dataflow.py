@@ -112,8 +112,8 @@ def _bodies(bodies: tuple[Expr, ...], move: Any) -> tuple[Expr, ...]:
 
 
 def _check_plain(primitive: str, stage: Stage) -> None:
-    made_by = isinstance(stage.op, ComputeOp) and stage.op.intrinsic is not None  # which leaves one note
-    if stage.relations or len(stage.notes) > made_by:
+    has_intrinsic = isinstance(stage.op, ComputeOp) and stage.op.intrinsic is not None  # which leaves one note
+    if stage.relations or len(stage.notes) > has_intrinsic:
         raise ScheduleError(
             f"{primitive} on stage {stage.key}: its loops were already scheduled",
             hint=f"call {primitive} before the stage's split, fuse and marks",

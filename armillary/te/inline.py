@@ -102,14 +102,14 @@ class Inliner:
 
     def _inlined(self, stage: Stage, tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
         key = (tensor, tuple([id(i) for i in indices]))
-        found = self._memo.get(key)
-        if found is None:
+        result = self._memo.get(key)
+        if result is None:
             op = stage.op
             assert isinstance(op, ComputeOp), "only compute stages are inlined"
             variables = {a.var: i for a, i in zip(op.axis, indices, strict=True)}
             body = rewriter(variables, self._reader(stage))(op.body[tensor.value_index])
-            found = self._memo[key] = (indices, body)  # the indices are kept alive, as their ids are the key
-        return found[1]
+            result = self._memo[key] = (indices, body)  # the indices are kept alive, as their ids are the key
+        return result[1]
 
 
 def loads_of(bodies: tuple[Expr, ...]) -> list[ProducerLoad]:

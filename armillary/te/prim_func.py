@@ -135,14 +135,14 @@ class _Maker:
         rest = self.nest(op, loops, data, replace(block, block=replace(block.block, init=None)))
         return self.nest(op, loops[:data], 0, S.seq(first, rest))
 
-    def nest(self, op: ComputeOp, loops: list[E.Var], begin: int, made: S.Stmt) -> S.Stmt:
+    def nest(self, op: ComputeOp, loops: list[E.Var], begin: int, block: S.Stmt) -> S.Stmt:
         """The loops from number `begin` on around a statement."""
         axes = (*op.axis, *op.reduce_axis)
         put = rewriter({**self.sizes, **{a.var: v for a, v in zip(axes, loops, strict=False)}})
         for var, axis in reversed(list(zip(loops, axes, strict=False))[begin:]):
             low = put(self.whole(axis.dom.min)) if axis.dom is not None else T.const(0, var.dtype)
-            made = S.For(var, low, put(self.whole(_extent(axis))), S.LoopKind.SERIAL, made)
-        return made
+            block = S.For(var, low, put(self.whole(_extent(axis))), S.LoopKind.SERIAL, block)
+        return block
 
     def block(
         self, op: ComputeOp, name: str, loops: list[E.Var], outputs: list[int], buffers: list[S.Buffer]
@@ -170,9 +170,9 @@ class _Maker:
         self._plain, self._known = plain, known
         place = tuple(o.var for o in own[: len(op.axis)])
         init, body = self.stores(op, [(k, buffers[k]) for k in outputs], place)
-        made = Block(tuple(own), (), (), name, body, init, annotations=self.notes(op))
-        reads, writes = block_regions(made)
-        return BlockRealize(tuple(values), _TRUE, replace(made, reads=reads, writes=writes))
+        result = Block(tuple(own), (), (), name, body, init, annotations=self.notes(op))
+        reads, writes = block_regions(result)
+        return BlockRealize(tuple(values), _TRUE, replace(result, reads=reads, writes=writes))
 
     def mapped(self, item: E.Expr) -> E.Expr:
         """An expression of the compute over the axes of the block."""

@@ -133,10 +133,10 @@ class TensorIntrinCall:
         """The element of a region that stands for one of the intrinsic's input."""
         region = self.regions[self.intrinsic.op.input_tensors.index(tensor)]
         whole = region if isinstance(region, Tensor) else region.tensor
-        given = () if isinstance(region, Tensor) else region.indices
+        leading = () if isinstance(region, Tensor) else region.indices
         places, rest = [], list(indices)
         for position in range(whole.ndim):
-            one = given[position] if position < len(given) else slice(None)
+            one = leading[position] if position < len(leading) else slice(None)
             if not isinstance(one, slice):
                 places.append(T.convert(one))
             elif not rest:

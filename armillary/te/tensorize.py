@@ -130,8 +130,8 @@ def _place(
         _refuse(stage, intrinsic, f"{buffer.name} has {buffer.dtype}, the intrinsic wants {tensor.dtype}")
     base = [to_expr(s, e.dtype) for s, e in zip(starts, buffer.shape, strict=True)]
 
-    def indices(given: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (*base[:lead], *(T.add(b, g) for b, g in zip(base[lead:], given, strict=True)))
+    def indices(positions: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (*base[:lead], *(T.add(b, g) for b, g in zip(base[lead:], positions, strict=True)))
 
     return buffer, indices
 

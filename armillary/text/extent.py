@@ -28,8 +28,8 @@ def declared(extent: Dim) -> str:
     return text
 
 
-def _stated(found: Size) -> str:
-    values = [found.low, found.high, found.step, found.hint]
+def _stated(size: Size) -> str:
+    values = [size.low, size.high, size.step, size.hint]
     usual = [0, LARGEST, 1, 0]
     while len(values) > 2 and values[-1] == usual[len(values) - 1]:
         values.pop()

@@ -140,13 +140,13 @@ def _product(e: E.Binary, bound: Bound) -> Interval:
     return _fit(e, multiply_intervals(bound(e.a), bound(e.b)))
 
 
-def _fit(e: E.Expr, found: Interval) -> Interval:
+def _fit(e: E.Expr, interval: Interval) -> Interval:
     """Narrow types and finite bounds beyond the dtype wrap: then anything is possible."""
     whole = dtype_interval(e)
-    low_fits = found[0] >= whole[0] or found[0] == -INFINITE
-    high_fits = found[1] <= whole[1] or found[1] == INFINITE
-    if low_fits and high_fits and (e.dtype.bits >= 32 or found != EVERYTHING):
-        return found
+    low_fits = interval[0] >= whole[0] or interval[0] == -INFINITE
+    high_fits = interval[1] <= whole[1] or interval[1] == INFINITE
+    if low_fits and high_fits and (e.dtype.bits >= 32 or interval != EVERYTHING):
+        return interval
     return whole
 
 

@@ -69,11 +69,11 @@ def checked_const(value: Value, dtype: str | None = None) -> Expr:
     return result
 
 
-def _is_in_range(number: float, made: FloatImm) -> bool:
+def _is_in_range(number: float, constant: FloatImm) -> bool:
     """Not beyond the largest number of its dtype, to which what lies just beyond it would be rounded."""
-    if made.dtype.code != "float":
-        return math.isfinite(made.value)
-    return abs(number) <= float(np.finfo(made.dtype.element.numpy).max)
+    if constant.dtype.code != "float":
+        return math.isfinite(constant.value)
+    return abs(number) <= float(np.finfo(constant.dtype.element.numpy).max)
 
 
 def _number(value: Value) -> int | float:

@@ -63,10 +63,10 @@ def foreign_call(dtype: str, name: str, args: Sequence[object]) -> Expr:
     return Call(DType(dtype), _OLD_NAMES.get(name, name), tuple(map(_value, args)))
 
 
-def _value(given: Any) -> Expr:
-    if isinstance(given, Buffer):
-        return _array_of(given)
-    return StringImm(given) if isinstance(given, str) else build.convert(given)
+def _value(value: Any) -> Expr:
+    if isinstance(value, Buffer):
+        return _array_of(value)
+    return StringImm(value) if isinstance(value, str) else build.convert(value)
 
 
 def _array_of(buffer: Buffer) -> Expr:

@@ -31,27 +31,27 @@ _ITERATIONS = {E.IterVar.DataPar: "data", E.IterVar.ThreadIndex: "thread", E.Ite
 _ITERATIONS |= dict.fromkeys((E.IterVar.Ordered, E.IterVar.DimInfo), "opaque")
 
 
-def coerce(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
+def coerce(cls: type, arguments: tuple[Given, ...]) -> tuple[Given, ...]:
     """The arguments of `cls` with everything converted that can be; TypeMismatch, naming the field, otherwise."""
     names: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
-    if cls is S.AttrStmt and isinstance(given[3], S.Stmt) and not isinstance(given[2], S.Stmt):
-        node, key, value, body = given  # as scripts of the Relay era give them
-        given = (key, value, body, _about(node))
+    if cls is S.AttrStmt and isinstance(arguments[3], S.Stmt) and not isinstance(arguments[2], S.Stmt):
+        node, key, value, body = arguments  # as scripts of the Relay era give them
+        arguments = (key, value, body, _about(node))
     if cls in (E.Let, S.LetStmt):
-        return _let(cls, *given)
+        return _let(cls, *arguments)
     if cls is E.IterVar:
-        given = _axis(*given)
+        arguments = _axis(*arguments)
     values = []
-    for name, value in zip(names, given, strict=True):
+    for name, value in zip(names, arguments, strict=True):
         convert_field = _CONVERT.get(_annotation(cls, name))
         values.append(value if convert_field is None else convert_field(f"{cls.__name__}.{name}", value))
     if cls in _PAIRED:
-        return _pair(cls, *_plain_pair(given, values))
+        return _pair(cls, *_plain_pair(arguments, values))
     if cls in (E.And, E.Or, E.Not):
         return tuple(cast(value, "bool") for value in values)
     if cls is E.Select:
-        return cast(values[0], "bool"), *match_types(*_plain_pair(given[1:], values[1:]))
-    if cls is S.BufferStore and not isinstance(given[1], E.Expr):
+        return cast(values[0], "bool"), *match_types(*_plain_pair(arguments[1:], values[1:]))
+    if cls is S.BufferStore and not isinstance(arguments[1], E.Expr):
         values[1] = cast(values[1], values[0].dtype)
     if cls is S.PrimFunc:
         return as_attrs(cls, tuple(values))
@@ -110,21 +110,21 @@ def _axis(dom: Given, var: Given, kind: Given, thread_tag: Given) -> tuple[Given
 def _let(cls: type, var: Given, value: Given, body: Given) -> tuple[Given, ...]:
     """A variable has the dtype of its value; a plain number takes that of the variable."""
     name, inside = cls.__name__, _CONVERT["Stmt" if cls is S.LetStmt else "Expr"]
-    var, made = _CONVERT["Var"](f"{name}.var", var), _expr(f"{name}.value", value)
-    made = made if isinstance(value, E.Expr) else cast(made, var.dtype)
-    if made.dtype is not var.dtype:
-        message = f"tir.{name}: the variable {var.name} is {var.dtype}, its value {made.dtype}"
+    var, stored = _CONVERT["Var"](f"{name}.var", var), _expr(f"{name}.value", value)
+    stored = stored if isinstance(value, E.Expr) else cast(stored, var.dtype)
+    if stored.dtype is not var.dtype:
+        message = f"tir.{name}: the variable {var.name} is {var.dtype}, its value {stored.dtype}"
         raise TypeMismatch(message, hint="cast the value: value.astype(…)")
-    return var, made, inside(f"{name}.body", body)
+    return var, stored, inside(f"{name}.body", body)
 
 
 def _annotation(cls: type, name: str) -> str:
     return next((str(own[name]) for kind in cls.__mro__ if name in (own := inspect.get_annotations(kind))), "")
 
 
-def _plain_pair(given: tuple[Given, ...], values: list[E.Expr]) -> tuple[Given, Given]:
+def _plain_pair(raws: tuple[Given, ...], values: list[E.Expr]) -> tuple[Given, Given]:
     """Plain numbers stay plain: they follow the dtype of the other side."""
-    first, second = (_plain(raw, value) for raw, value in zip(given, values, strict=True))
+    first, second = (_plain(raw, value) for raw, value in zip(raws, values, strict=True))
     return first, second
 
 

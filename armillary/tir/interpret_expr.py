@@ -465,17 +465,17 @@ def _tile_dot_bf16(e: E.Call, scope: Scope) -> Value:
 
 def _by_name(e: E.Call, scope: Scope) -> Value:
     """A function by name, registered in this process; tensors reach it as numpy arrays."""
-    name, *given = e.args
+    name, *operands = e.args
     if not isinstance(name, E.StringImm):
         raise ExecutionError(f"a call by name names no function: {e!r}")
     is_trace, kind = e.name == "tvm_call_trace_packed", e.dtype
     finish = _to_number(kind) if kind.code not in ("void", "handle") else lambda value: value
-    arguments = [_typed(a, scope) for a in given]
+    arguments = [_typed(a, scope) for a in operands]
 
     def run(env: Env) -> Number:
         values = [a(env) for a in arguments]
-        found = called(name.value)(*values)
-        return finish(found if found is not None else values[-1] if is_trace else 0)
+        result = called(name.value)(*values)
+        return finish(result if result is not None else values[-1] if is_trace else 0)
 
     return run
 

@@ -201,9 +201,9 @@ class Simplifier:
             total = add_intervals(total, scale_interval(inner, coefficient))
         return total
 
-    def _with_facts(self, form: Linear, found: Interval) -> Interval:
+    def _with_facts(self, form: Linear, interval: Interval) -> Interval:
         """Tighten by every fact f <= b: form <= b + upper(form - f), and the mirror image."""
-        low, high = found
+        low, high = interval
         for fact, limit in list(self.facts.values())[-_MAX_FACTS:]:
             rest = Linear(form.terms, form.constant).minus(fact)
             if len(rest.terms) < len(form.terms):
@@ -215,7 +215,7 @@ class Simplifier:
                 upper = self._plain_bound(mirrored)[1]
                 if upper < INFINITE:
                     low = max(low, -(limit + upper))
-        return intersect(found, (low, high))
+        return intersect(interval, (low, high))
 
     def _plain_bound(self, form: Linear) -> Interval:
         """An interval from ranges alone."""
@@ -411,10 +411,10 @@ def _recombine(s: Simplifier, form: Linear) -> Linear:
     for atom, coefficient in list(form.terms.items()):
         if type(atom) is not E.FloorMod or atom not in form.terms:
             continue
-        found = _partner(s, form, atom)
-        if found is None:
+        other = _partner(s, form, atom)
+        if other is None:
             continue
-        partner, whole = found
+        partner, whole = other
         terms = dict(form.terms)
         del terms[atom], terms[partner]
         extra = s.collect(whole, coefficient, terms)

@@ -40,31 +40,31 @@ def pre_order_visit(stmt: Node, fvisit: Callable[[Node], object]) -> None:
 def renew_defs(func: PrimFunc) -> PrimFunc:
     """The same function over variables, buffers and axes of its own."""
     buffers = [item for item in post_order(func) if isinstance(item, Buffer)]
-    made: dict[Node, Node] = {}
+    renamed: dict[Node, Node] = {}
     for buffer in buffers:
-        _renew(buffer, made)
+        _renew(buffer, renamed)
     for buffer in buffers:
-        fresh = made[buffer]
+        fresh = renamed[buffer]
         assert isinstance(fresh, Buffer), "a buffer stays one"
-        made[data_of(buffer)] = data_of(fresh)
-    _renew(func, made)
-    renewed = made[func]
+        renamed[data_of(buffer)] = data_of(fresh)
+    _renew(func, renamed)
+    renewed = renamed[func]
     assert isinstance(renewed, PrimFunc), "a function stays one"
     return renewed
 
 
-def _renew(root: Node, made: dict[Node, Node]) -> None:
+def _renew(root: Node, renewed: dict[Node, Node]) -> None:
     """Add what stands for each node under `root`."""
     for item in post_order(root):
-        if item in made:
+        if item in renewed:
             continue
         if isinstance(item, Var):
-            made[item] = Var(item.name, item.dtype)
+            renewed[item] = Var(item.name, item.dtype)
             continue
-        rebuilt = map_children(item, made.__getitem__)
+        rebuilt = map_children(item, renewed.__getitem__)
         if rebuilt is item and isinstance(item, Buffer):
             rebuilt = Buffer(*(getattr(item, name) for name in item._fields))
-        made[item] = rebuilt
+        renewed[item] = rebuilt
 
 
 def _nodes(value: object) -> Sequence[Node]:  # a field's value

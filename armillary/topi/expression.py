@@ -72,9 +72,9 @@ def _of_call(call: Call, tensors: Sequence[Value], known: dict[int, Value]) -> V
     if decomposed is None:
         raise UnsupportedError(f"the operator {op.name} has no tensor-expression form")
     values = known | {id(a): t for a, t in zip(call.args, tensors, strict=True)}
-    for arg, given in zip(call.args, tensors, strict=True):
+    for arg, group in zip(call.args, tensors, strict=True):
         if isinstance(arg, Tuple):
-            values |= {id(field): tensor for field, tensor in zip(arg.fields, given, strict=True)}
+            values |= {id(field): tensor for field, tensor in zip(arg.fields, group, strict=True)}
     return _computed(decomposed, values)
 
 

@@ -46,9 +46,9 @@ def function_named(module: str, name: str) -> Function:
         for operator in (prefix + name, _OTHER_NAMES.get(name, ""), name):
             if operator in OPS and OPS[operator].compute_rule is not None:
                 return function_of(OPS[operator])
-        made = find_operator(prefix + name)
-        if callable(made):
-            return functools.partial(_of_expressions, cast(Function, made))
+        user_function = find_operator(prefix + name)
+        if callable(user_function):
+            return functools.partial(_of_expressions, cast(Function, user_function))
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 

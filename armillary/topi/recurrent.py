@@ -25,9 +25,9 @@ def _tanh(x: Tensor) -> Tensor:
     return unary("tanh", x)
 
 
-def _start(rows: te.ExprLike, columns: te.ExprLike, given: Optional, dtype: str) -> Tensor:
+def _start(rows: te.ExprLike, columns: te.ExprLike, state: Optional, dtype: str) -> Tensor:
     """The state before the first step: zeros unless it is given."""
-    return te.compute((1, rows, columns), lambda _, b, j: T.const(0.0, dtype) if given is None else given(b, j))
+    return te.compute((1, rows, columns), lambda _, b, j: T.const(0.0, dtype) if state is None else state(b, j))
 
 
 def _read(data: Tensor, weight: Tensor, biases: list[Tensor], reverse: bool) -> Tensor:

@@ -112,14 +112,14 @@ def _case(name: str) -> tuple[str, dict[str, Any], float]:  # Any: as in _row
 def record(file: Path, only: str, jobs: int) -> None:
     """Write a recording."""
     names = sorted((n for n in CASES if only in n), key=lambda n: not n.startswith("net-"))  # the long ones first
-    found: Recording = {}
+    recording: Recording = {}
     with ProcessPoolExecutor(jobs) as pool:
         for name, rows, seconds in pool.map(_case, names):
-            found[name] = rows
+            recording[name] = rows
             wrong = {row["error"] for row in rows.values() if "error" in row}
             print(f"{name:28} {seconds:6.1f} s", *wrong, flush=True)
-    file.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n", "utf-8")
-    print(f"{len(found)} programs, {len(TARGETS)} CPUs: {file}")
+    file.write_text(json.dumps(dict(sorted(recording.items())), indent=1) + "\n", "utf-8")
+    print(f"{len(recording)} programs, {len(TARGETS)} CPUs: {file}")
 
 
 def differences(before: Recording, after: Recording) -> list[str]:
@@ -134,18 +134,18 @@ def differences(before: Recording, after: Recording) -> list[str]:
 
 def _unequal(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     plain = [k for k in sorted({*old, *new} - {"kernels"}) if old.get(k) != new.get(k)]
-    found = [f"{k} {old.get(k)} -> {new.get(k)}" for k in plain]
+    changes = [f"{k} {old.get(k)} -> {new.get(k)}" for k in plain]
     mine, theirs = old.get("kernels", {}), new.get("kernels", {})
     parts = ("function", "loops", "code", "notes")
     renamed = _renamed(mine, theirs)
-    found += [f"kernel {kernel} is now {renamed[kernel]}" for kernel in sorted(renamed)]
+    changes += [f"kernel {kernel} is now {renamed[kernel]}" for kernel in sorted(renamed)]
     for kernel in sorted({*mine, *theirs} - {*renamed, *renamed.values()}):
         pair = mine.get(kernel), theirs.get(kernel)
         if None in pair:
-            found.append(f"kernel {kernel} {'appears' if pair[0] is None else 'is gone'}")
+            changes.append(f"kernel {kernel} {'appears' if pair[0] is None else 'is gone'}")
         elif pair[0] != pair[1]:
-            found.append(f"kernel {kernel}: {', '.join(p for p, a, b in zip(parts, *pair) if a != b)} changed")
-    return found
+            changes.append(f"kernel {kernel}: {', '.join(p for p, a, b in zip(parts, *pair) if a != b)} changed")
+    return changes
 
 
 def _renamed(mine: dict[str, list[str]], theirs: dict[str, list[str]]) -> dict[str, str]:
@@ -157,8 +157,8 @@ def _renamed(mine: dict[str, list[str]], theirs: dict[str, list[str]]) -> dict[s
 
 def against(commit: str, only: str, jobs: int) -> list[str]:
     """What differs between the programs of a commit and of the tree."""
-    with tempfile.TemporaryDirectory(prefix="replay-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="replay-") as place:
+        folder = Path(place)
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as members:
             members.extractall(folder / "tree", filter="data")
@@ -193,9 +193,9 @@ def main() -> int:
         record(args.file, args.only, args.jobs)
         return 0
     is_commit = args.command == "against"
-    found = against(args.commit, args.only, args.jobs) if is_commit else differences(*_read(args.before, args.after))
-    print("\n".join(found) or "no difference")
-    return 1 if found else 0
+    rows = against(args.commit, args.only, args.jobs) if is_commit else differences(*_read(args.before, args.after))
+    print("\n".join(rows) or "no difference")
+    return 1 if rows else 0
 
 
 if __name__ == "__main__":

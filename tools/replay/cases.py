@@ -83,7 +83,7 @@ def _conv(
         if groups > 1:
             kernels, order = (kernel, kernel, outputs, inputs // groups), "HWOI"
     data = relay.var("data", shape=shape, dtype=dtype)
-    found = relay.nn.conv2d(
+    result = relay.nn.conv2d(
         data,
         _constant(kernels, dtype),
         strides=(stride, stride),
@@ -96,8 +96,8 @@ def _conv(
         kernel_layout=order,
     )
     axis = 1 if layout == "NCHW" else 3
-    found = relay.nn.bias_add(found, _constant((outputs,), dtype), axis=axis)
-    return _program(_TAILS[tail](found), data)
+    result = relay.nn.bias_add(result, _constant((outputs,), dtype), axis=axis)
+    return _program(_TAILS[tail](result), data)
 
 
 def _separable(x: Any) -> Any:  # Any: expressions
@@ -120,30 +120,30 @@ def _transpose(channels: tuple[int, int], side: int, kernel: int, stride: int) -
     inputs, outputs = channels
     data = relay.var("data", shape=(1, inputs, side, side))
     weight = _constant((inputs, outputs, kernel, kernel))
-    found = relay.nn.conv2d_transpose(
+    result = relay.nn.conv2d_transpose(
         data, weight, strides=(stride, stride), padding=(1, 1), channels=outputs, kernel_size=(kernel, kernel)
     )
-    return _program(relay.nn.relu(found), data)
+    return _program(relay.nn.relu(result), data)
 
 
 def _conv1d() -> Program:
     data = relay.var("data", shape=(1, 32, 64))
-    found = relay.nn.conv1d(data, _constant((32, 32, 3)), padding=(1,), channels=32, kernel_size=(3,))
-    return _program(relay.nn.relu(found), data)
+    result = relay.nn.conv1d(data, _constant((32, 32, 3)), padding=(1,), channels=32, kernel_size=(3,))
+    return _program(relay.nn.relu(result), data)
 
 
 def _conv3d() -> Program:
     data = relay.var("data", shape=(1, 16, 6, 12, 12))
     weight = _constant((32, 16, 3, 3, 3))
-    found = relay.nn.conv3d(data, weight, padding=(1, 1, 1), channels=32, kernel_size=(3, 3, 3))
-    return _program(relay.nn.relu(found), data)
+    result = relay.nn.conv3d(data, weight, padding=(1, 1, 1), channels=32, kernel_size=(3, 3, 3))
+    return _program(relay.nn.relu(result), data)
 
 
 def _dense(rows: int, inner: int, units: int, dtype: str = "float32", tail: str = "relu") -> Program:
     data = relay.var("data", shape=(rows, inner), dtype=dtype)
-    found = relay.nn.dense(data, _constant((units, inner), dtype), units=units)
-    found = relay.nn.bias_add(found, _constant((units,), dtype))
-    return _program(_TAILS[tail](found), data)
+    result = relay.nn.dense(data, _constant((units, inner), dtype), units=units)
+    result = relay.nn.bias_add(result, _constant((units,), dtype))
+    return _program(_TAILS[tail](result), data)
 
 
 def _batch_matmul(batch: int, rows: int, inner: int, columns: int, transpose_b: bool) -> Program:
@@ -174,7 +174,7 @@ def _quantized_conv(
     zero = 0 if dtype == "int8" else 12
     data = relay.var("data", shape=(1, inputs, side, side), dtype=dtype)
     number, scale = (lambda v: relay.const(v, "int32")), (lambda v: relay.const(v, "float32"))
-    found = relay.qnn.conv2d(
+    result = relay.qnn.conv2d(
         data,
         _constant((outputs, inputs // groups, kernel, kernel), "int8"),
         number(zero),
@@ -187,17 +187,17 @@ def _quantized_conv(
         groups=groups,
         out_dtype="int32",
     )
-    found = relay.nn.bias_add(found, _constant((outputs,), "int32"))
-    found = relay.qnn.requantize(found, scale(0.001), number(0), scale(0.04), number(zero), out_dtype=dtype)
-    return _program(found, data)
+    result = relay.nn.bias_add(result, _constant((outputs,), "int32"))
+    result = relay.qnn.requantize(result, scale(0.001), number(0), scale(0.04), number(zero), out_dtype=dtype)
+    return _program(result, data)
 
 
 def _quantized_dense(rows: int, inner: int, units: int) -> Program:
     data = relay.var("data", shape=(rows, inner), dtype="uint8")
     number, scale = (lambda v: relay.const(v, "int32")), (lambda v: relay.const(v, "float32"))
     weight = _constant((units, inner), "int8")
-    found = relay.qnn.dense(data, weight, number(7), number(0), scale(0.05), scale(0.02), units=units)
-    return _program(relay.qnn.dequantize(found, scale(0.001), number(0)), data)
+    result = relay.qnn.dense(data, weight, number(7), number(0), scale(0.05), scale(0.02), units=units)
+    return _program(relay.qnn.dequantize(result, scale(0.001), number(0)), data)
 
 
 def _rules() -> dict[str, Case]:

@@ -47,9 +47,9 @@ class Built:
     flop: float = 0.0
 
 
-def packed(given: MeasureInput, build_func: BuildFunction | None, build_kwargs: Options) -> bytes:
+def packed(trial: MeasureInput, build_func: BuildFunction | None, build_kwargs: Options) -> bytes:
     """A build as bytes; functions of the user's script travel by value."""
-    result: bytes = cloudpickle.dumps((given, build_func, build_kwargs))
+    result: bytes = cloudpickle.dumps((trial, build_func, build_kwargs))
     return result
 
 

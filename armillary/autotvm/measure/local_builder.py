@@ -100,11 +100,11 @@ class LocalBuilder:
 
 
 def build_one(
-    given: MeasureInput, path: Path, build_func: BuildFunction | None, build_kwargs: Options
+    trial: MeasureInput, path: Path, build_func: BuildFunction | None, build_kwargs: Options
 ) -> tuple[int, str, float]:
     """In a process of its own: (error number, error, operations)."""
     try:
-        library = given.task.template.library(given.task, given.config)
+        library = trial.task.template.library(trial.task, trial.config)
         library.export_library(path, build_func, **build_kwargs)
     except (InstantiationError, ScheduleError) as error:
         return MeasureErrorNo.INSTANTIATION_ERROR, short_error(error), 0.0
@@ -112,7 +112,7 @@ def build_one(
         return MeasureErrorNo.COMPILE_HOST, short_error(error), 0.0
     except Exception as error:  # of the user's template: a result of the trial
         return MeasureErrorNo.INSTANTIATION_ERROR, short_error(error), 0.0
-    return MeasureErrorNo.NO_ERROR, "", given.config.flop
+    return MeasureErrorNo.NO_ERROR, "", trial.config.flop
 
 
 def _linker(build_func: str | BuildFunction) -> BuildFunction | None:

@@ -78,10 +78,10 @@ def check_machines(target: Target, key: str, message: Sequence[JsonObject]) -> N
     runs = {other for machine in machines for other in (architecture(machine), *_ALSO.get(architecture(machine), ()))}
     if host.kind.name != "llvm" or not machines or "" in machines or wanted in runs:
         return
-    found = f"the target {host} is for {wanted}, devices of the key {key!r} are {', '.join(machines)}"
+    difference = f"the target {host} is for {wanted}, devices of the key {key!r} are {', '.join(machines)}"
     option = "target" if host is target else "target host"
     triples = " or ".join(f'"llvm -mtriple={architecture(machine)}-linux-gnu"' for machine in machines)
-    raise TuningError(found, hint=f"a {option} for them, such as {triples}")
+    raise TuningError(difference, hint=f"a {option} for them, such as {triples}")
 
 
 class RPCRunner(LocalRunner):

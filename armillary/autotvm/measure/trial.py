@@ -109,11 +109,11 @@ def set_inputs(executor: Any, seed: int, shapes: Shapes) -> None:
         executor.set_input(name, np.array(random_input(place, tuple(shapes.get(name, shape)), str(dtype), seed)))
 
 
-def difference(found: Sequence[Array], wanted: Sequence[Array]) -> str:
+def difference(computed: Sequence[Array], wanted: Sequence[Array]) -> str:
     """How an answer differs from the reference; "" where it agrees as far as rounding allows."""
-    if len(found) != len(wanted):
-        return f"{len(found)} outputs, the reference has {len(wanted)}"
-    for place, (mine, right) in enumerate(zip(found, wanted, strict=True)):
+    if len(computed) != len(wanted):
+        return f"{len(computed)} outputs, the reference has {len(wanted)}"
+    for place, (mine, right) in enumerate(zip(computed, wanted, strict=True)):
         if mine.shape != right.shape:
             return f"output {place} has the shape {mine.shape}, the reference {right.shape}"
         message = _difference(mine, right)

@@ -94,13 +94,13 @@ class ApplyHistoryBest(DispatchContext):
         for name, count in foreign.items():
             logger.warning("%s (%d configurations)", foreign_reason(name), count)
 
-    def _rank(self, given: MeasureInput, result: MeasureResult) -> None:
+    def _rank(self, trial: MeasureInput, result: MeasureResult) -> None:
         """Use a record where it is the fastest."""
-        target, workload = given.target, spelled_out(given.task.workload)
+        target, workload = trial.target, spelled_out(trial.task.workload)
         for key in target_keys(target):
-            _keep_best(self.best_by_targetkey, (key, workload), given, result)
+            _keep_best(self.best_by_targetkey, (key, workload), trial, result)
         if target.model != UNKNOWN:
-            _keep_best(self.best_by_model, (target.model, workload), given, result)
+            _keep_best(self.best_by_model, (target.model, workload), trial, result)
 
     def _best(self, table: Best, key: tuple[str, Workload], target: Target) -> ConfigSpace | None:
         """The fastest configuration that fits; what does not is told, and not looked at again."""
@@ -207,10 +207,10 @@ def _each_record(records: Records) -> Iterable[Record]:
         yield from (item,) if is_pair else _each_record(item)
 
 
-def _keep_best(table: Best, key: tuple[str, Workload], given: MeasureInput, result: MeasureResult) -> None:
+def _keep_best(table: Best, key: tuple[str, Workload], trial: MeasureInput, result: MeasureResult) -> None:
     retained = table.get(key)
     if retained is None or result.mean < retained[1].mean:
-        table[key] = (given, result)
+        table[key] = (trial, result)
 
 
 def _objection(workload: Workload, config: ConfigSpace, target: Target) -> str:

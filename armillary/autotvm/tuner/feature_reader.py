@@ -83,6 +83,6 @@ class FeatureReader:
             for index, row_features in zip(part, answer if answer is not None else (), strict=answer is not None):
                 self._keep(index, row_features)
 
-    def _keep(self, index: int, found: Numbers | None) -> None:
+    def _keep(self, index: int, features: Numbers | None) -> None:
         expected = self._expected.get(index, np.nan)
-        self._known[index] = None if found is None else with_estimate(found, expected)
+        self._known[index] = None if features is None else with_estimate(features, expected)

@@ -71,10 +71,10 @@ def stretches(first: Sequence[Kernel], second: Sequence[Kernel], known: frozense
         mine, other = range(before[0] + 1, i + 1), range(before[1] + 1, j + 1)
         is_alone = len(mine) == len(other) == 1
         is_changed = not is_alone or first[i].function != second[j].function
-        made = Stretch(tuple(mine), tuple(other), frozenset({first[i].name} & known), is_changed)
+        changed = Stretch(tuple(mine), tuple(other), frozenset({first[i].name} & known), is_changed)
         if parts and not is_alone and parts[-1].is_changed:  # what was put in may belong to the kernel before it
-            made = _joined(parts.pop(), made)
-        parts.append(made)
+            changed = _joined(parts.pop(), changed)
+        parts.append(changed)
         before = (i, j)
     mine, other = range(before[0] + 1, len(first)), range(before[1] + 1, len(second))
     rest = Stretch(tuple(mine), tuple(other), frozenset(), is_changed=True)
@@ -156,12 +156,12 @@ def known_names(pairs: Iterable[Pair], names: Names) -> frozenset[str]:
     return frozenset[str]().union(*(names.get(pair[0].task.workload, ()) for pair in pairs))
 
 
-def refused(pairs: Iterable[Pair], found: Found, names: Names) -> list[tuple[Pair, str]]:
+def refused(pairs: Iterable[Pair], findings: Found, names: Names) -> list[tuple[Pair, str]]:
     """The records that make one of their kernels slower, or all of them together not faster beyond the noise; and
     why."""
     message = list[tuple[Pair, str]]()
     for pair in pairs:
-        mine = [c for c in found.changes if c.names & names.get(pair[0].task.workload, frozenset())]
+        mine = [c for c in findings.changes if c.names & names.get(pair[0].task.workload, frozenset())]
         slow = next((c for c in mine if _is_slower(c)), None)
         if slow is not None:
             message.append((pair, _gain_text(slow.without, slow.with_it)))
@@ -175,10 +175,10 @@ def refused(pairs: Iterable[Pair], found: Found, names: Names) -> list[tuple[Pai
     return message
 
 
-def is_promising(pair: Pair, found: Found, names: Names) -> bool:
+def is_promising(pair: Pair, findings: Found, names: Names) -> bool:
     """Whether all kernels of a record together are faster than in both executors without it, be it within the noise,
     and none of them alone is slower: other executors may tell."""
-    mine = [c for c in found.changes if c.names & names.get(pair[0].task.workload, frozenset())]
+    mine = [c for c in findings.changes if c.names & names.get(pair[0].task.workload, frozenset())]
     without, with_it, again = (sum(getattr(c, side) for c in mine) for side in ("without", "with_it", "again"))
     return with_it < PAYS * min(without, again) and not any(map(_is_slower, mine))
 

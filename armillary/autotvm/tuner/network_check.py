@@ -268,13 +268,13 @@ def _is_in(pair: Pair, pairs: Sequence[Pair]) -> bool:
 
 
 def together(
-    network: Network, kept: Sequence[Pair], joint: Sequence[Pair], seconds: float = 2.0, names: Names | None = None
+    network: Network, winners: Sequence[Pair], joint: Sequence[Pair], seconds: float = 2.0, names: Names | None = None
 ) -> Verdict:
     """Whether records that were chosen together pay beside those kept before: all of them, in place of what is kept for
     their workloads, or none; and, where kernels are timed and known by names, only if none of them is slower."""
     replaced = {pair[0].task.workload for pair in joint}
-    after = [*(pair for pair in kept if pair[0].task.workload not in replaced), *joint]
-    library = network.built(kept)
+    after = [*(pair for pair in winners if pair[0].task.workload not in replaced), *joint]
+    library = network.built(winners)
     first, again, second = network.timed(library), network.timed(library), network.timed(network.built(after))
     spent = seconds * min(LONGEST, 1 + len(joint))
     by_kernels = first.kernels is not None and second.kernels is not None
@@ -288,7 +288,7 @@ def together(
         without, with_it = seen.first, seen.second
         message = "" if _pays(seen, margin) else _times_text(without, with_it, margin)
     if message:
-        return Verdict(without, without, 1.0, list(kept), [(pair, message) for pair in joint])
+        return Verdict(without, without, 1.0, list(winners), [(pair, message) for pair in joint])
     return Verdict(without, with_it, with_it / without, after)
 
 

@@ -81,11 +81,11 @@ def groups_apart(kernels: Sequence[Kernel], names: Names) -> list[list[Workload]
 class Heats:
     """Builds with some more records than `kept`, in turns with two executors that have those alone."""
 
-    def __init__(self, network: Network, kept: Sequence[Pair], names: Names, until: float) -> None:
-        self.network, self.kept, self.names, self.until = network, list(kept), names, until
+    def __init__(self, network: Network, winners: Sequence[Pair], names: Names, until: float) -> None:
+        self.network, self.kept, self.names, self.until = network, list(winners), names, until
         self._sides: tuple[Timed, Timed] | None = None
 
-    def time(self, pairs: Sequence[Pair], found: Ratios) -> None:
+    def time(self, pairs: Sequence[Pair], ratios: Ratios) -> None:
         """Time one point of each task in one build, if there is time."""
         if not pairs or time.monotonic() > self.until:
             return
@@ -103,7 +103,7 @@ class Heats:
             ratio = ratio_of([change for change in changes if change.names & mine])
             if [kernel.key for kernel in before] == [kernel.key for kernel in side.names]:
                 ratio = ratio_with_next([at for at, kernel in enumerate(before) if kernel.name in mine], rows)
-            found[pair[0].task.workload].append((pair, ratio))
+            ratios[pair[0].task.workload].append((pair, ratio))
 
 
 def ratio_of(changes: Iterable[Change]) -> float:

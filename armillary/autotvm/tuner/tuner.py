@@ -154,7 +154,7 @@ class Tuner:
             logger.setLevel(logging.DEBUG)
             logger.warning("Too many errors happen in the tuning. Switching to debug mode.")
 
-    def _note(self, given: MeasureInput, result: MeasureResult) -> None:
+    def _note(self, trial: MeasureInput, result: MeasureResult) -> None:
         self.trials += 1
         if result.error_no:
             self._failed += 1
@@ -163,8 +163,8 @@ class Tuner:
         self._failed = 0
         flops = self.task.flop / result.mean
         if flops > self.best_flops:
-            self.best_flops, self.best_config, self.best_iter = flops, given.config, self.trials
-            self.best_measure_pair = (given, result)
+            self.best_flops, self.best_config, self.best_iter = flops, trial.config, self.trials
+            self.best_measure_pair = (trial, result)
 
     def resume(self, records: Pairs) -> int:
         """Take the records of this task as trials done; gives their number. Those that do not fit are named."""
@@ -209,13 +209,13 @@ class Tuner:
         logger.warning("Could not find any valid schedule for task %s: %s (all in %s)", self.task, message, file.name)
 
 
-def debug_line(tuner: Tuner, given: MeasureInput, result: MeasureResult, si_prefix: str) -> str:
+def debug_line(tuner: Tuner, trial: MeasureInput, result: MeasureResult, si_prefix: str) -> str:
     """What the log at DEBUG tells of a trial."""
     scale = check_prefix(si_prefix)
     flops = 0.0 if result.error_no else tuner.task.flop / result.mean
     message = f"{si_prefix}FLOPS: {flops / scale:.2f}/{tuner.best_flops / scale:.2f}\tresult: "
     kind = f"error {result.error_no}: {result.error}" if result.error_no else f"{list(result.costs)}"
-    return f"{message}{kind}\t{given.config}"
+    return f"{message}{kind}\t{trial.config}"
 
 
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -84,11 +84,11 @@ def timed_round(streams: Sequence[Run], seconds: float) -> tuple[list[float], fl
     times: list[list[float]] = [[] for _ in streams]
     start = time.perf_counter()
 
-    def work(run: Run, found: list[float]) -> None:
-        while not found or time.perf_counter() < start + seconds:
+    def work(run: Run, times: list[float]) -> None:
+        while not times or time.perf_counter() < start + seconds:
             begin = time.perf_counter()
             run()
-            found.append(1e3 * (time.perf_counter() - begin))
+            times.append(1e3 * (time.perf_counter() - begin))
 
     others = [threading.Thread(target=work, args=pair) for pair in list(zip(streams, times, strict=True))[1:]]
     for other in others:
@@ -96,7 +96,7 @@ def timed_round(streams: Sequence[Run], seconds: float) -> tuple[list[float], fl
     work(streams[0], times[0])
     for other in others:
         other.join()
-    return [t for found in times for t in found], time.perf_counter() - start
+    return [t for row in times for t in row], time.perf_counter() - start
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -182,7 +182,7 @@ def transposed_axis(schedule: te.Schedule, op: te.Operation) -> tuple[IterVar, i
     loads = _loads(schedule, op)
     if len(loads) >= MOST_LOADS:
         return None
-    found = (
+    moved_axis = (
         (axis, min(length, static_extent(axis)))
         for axis in reversed(op.axis[:-1])
         for length in STRETCHES
@@ -190,7 +190,7 @@ def transposed_axis(schedule: te.Schedule, op: te.Operation) -> tuple[IterVar, i
         and static_extent(axis) >= min(length, MIN_STRETCH)
         and _crosses(loads, op.axis, axis, length)
     )
-    return next(found, None)
+    return next(moved_axis, None)
 
 
 def _crosses(loads: list[ProducerLoad], axes: tuple[IterVar, ...], axis: IterVar, length: int) -> bool:

@@ -116,15 +116,15 @@ def effect_of(name: str, *args: te.ExprLike) -> S.Stmt:
     return S.Evaluate(T.call(name, *args, dtype="int32"))
 
 
-def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
-    """Those of `kept` that depend on `first`: if it lives in registers at a tile, they must be computed there too."""
+def followers(schedule: te.Schedule, first: te.Tensor, outputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """Those of `outputs` that depend on `first`: where it lives in registers at a tile, they must be computed too."""
     reached = {id(first.op)}
     for stage in schedule.stages:  # producers come first
         if isinstance(stage.op, te.ComputeOp):
             reads = (n.producer.op for b in stage.op.body for n in post_order(b) if isinstance(n, ProducerLoad))
             if any(id(op) in reached for op in reads):
                 reached.add(id(stage.op))
-    return [t for t in kept if id(t.op) in reached and t.op is not first.op]
+    return [t for t in outputs if id(t.op) in reached and t.op is not first.op]
 
 
 def keeps_shape(fused: Fused) -> bool:
@@ -133,17 +133,17 @@ def keeps_shape(fused: Fused) -> bool:
 
 
 def stored_or_fused(
-    schedule: te.Schedule, fused: Fused, kept: Sequence[te.Tensor]
+    schedule: te.Schedule, fused: Fused, outputs: Sequence[te.Tensor]
 ) -> tuple[te.Tensor, list[te.Tensor]]:
-    """The tensor whose loops compute the anchor, and those to be scheduled: `kept`, or with the anchor.
+    """The tensor whose loops compute the anchor, and those to be scheduled: `outputs`, or with the anchor.
 
     It is the output, or the anchor, stored first, if what reads it has another shape.
     """
     if keeps_shape(fused):
-        return fused.outputs[0], list(kept)
+        return fused.outputs[0], list(outputs)
     (anchor,) = fused.anchor
     schedule[anchor].compute_root()
-    return anchor, [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (anchor, *kept))]
+    return anchor, [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (anchor, *outputs))]
 
 
 def accumulator_of(schedule: te.Schedule, product: te.Tensor, output: te.Tensor) -> te.Tensor:

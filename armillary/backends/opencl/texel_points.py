@@ -33,8 +33,8 @@ def texel_points(call: Call) -> list[Point]:
     first = Tiling(usual_tile(work))
     others = (Tiling(tile, unroll) for tile in _tiles(work) for unroll in (False, True))
     rows = [(cost(work, tiling), number, tiling) for number, tiling in enumerate(others) if tiling != first]
-    found = [(cost(work, first), 0, first), *heapq.nsmallest(MOST_TILES, rows)]
-    return [Point(Choice(TEXELS.name, config_of(tiling)), estimate) for estimate, _, tiling in found]
+    ranked = [(cost(work, first), 0, first), *heapq.nsmallest(MOST_TILES, rows)]
+    return [Point(Choice(TEXELS.name, config_of(tiling)), estimate) for estimate, _, tiling in ranked]
 
 
 def blocks_of(call: Call) -> Blocks:

@@ -279,10 +279,10 @@ def target_of(args: argparse.Namespace) -> str:
     return with_attributes(str(args.target), attributes)
 
 
-def with_attributes(target: str, given: Mapping[str, Mapping[str, str]]) -> str:
+def with_attributes(target: str, options: Mapping[str, Mapping[str, str]]) -> str:
     """A list of targets with attributes by kind and name: {"opencl": {"device": "adreno"}}."""
     parts = _parts(target)
-    for kind, attributes in given.items():
+    for kind, attributes in options.items():
         place = next((k for k, part in enumerate(parts) if part.split()[0] == kind), -1)
         for name, value in attributes.items():
             if place < 0:

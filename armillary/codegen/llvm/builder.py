@@ -48,9 +48,9 @@ class Builder:
         """An instruction without effects that may run early: hoisted, and shared with an equal one."""
         levels, level = self.levels, 0
         for operand in operands:
-            found = levels.get(operand, 0)
-            if found > level:
-                level = found
+            depth = levels.get(operand, 0)
+            if depth > level:
+                level = depth
         region = self.regions[level]
         name = region.known.get(text)
         if name is None:

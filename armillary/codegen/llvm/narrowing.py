@@ -164,10 +164,10 @@ def _scaled(m: Emitter, e: E.Cast) -> str | None:
     while isinstance(value, E.Min | E.Max) and (limit := _constant(m, value.b)) is not None:
         low, high = (low, min(high, limit)) if isinstance(value, E.Min) else (max(low, limit), high)
         value = value.a
-    found = _parts(m, value) if dtype.lanes in (8, 16) and value.dtype.element in ("int32", "int64") else None
-    if found is None or not 0 < len(found[0]) <= _MOST_PARTS or low > high or found[0][0].sign < 0:
+    pieces = _parts(m, value) if dtype.lanes in (8, 16) and value.dtype.element in ("int32", "int64") else None
+    if pieces is None or not 0 < len(pieces[0]) <= _MOST_PARTS or low > high or pieces[0][0].sign < 0:
         return None
-    parts, constant = found
+    parts, constant = pieces
     first = parts[0]
     parts[0] = _Part(first.byte, first.multiplier, first.offset + (constant << first.shift), first.shift)
     sums = [(0, 0)]

@@ -116,8 +116,8 @@ def _global_symbols(data: bytes) -> Iterator[tuple[str, int]]:
 
 
 def _parsed(data: bytes, machine: int) -> ElfObject:
-    _, kind, found, *_, flags, _, _, _, _, _, _ = HEADER.unpack_from(data)
-    if kind != 1 or found != machine or flags:
+    _, kind, machine_code, *_, flags, _, _, _, _, _, _ = HEADER.unpack_from(data)
+    if kind != 1 or machine_code != machine or flags:
         raise NotLoadable(f"not a relocatable object of machine {machine}")
     sections = _read_sections(data)
     tables = [s for s in sections if s.kind == _SYMTAB]

@@ -254,8 +254,8 @@ def _x86(code: bytes) -> set[str]:
     return result
 
 
-def _x86_instruction(code: bytes, at: int, found: set[str]) -> int:
-    """Where the next instruction begins; what this one needs goes to `found`."""
+def _x86_instruction(code: bytes, at: int, features: set[str]) -> int:
+    """Where the next instruction begins; what this one needs goes to `features`."""
     prefix, is_wide, is_short = _NONE, False, False
     byte = code[at]
     while byte in (0x66, 0xF2, 0xF3) or byte in _SEGMENTS:
@@ -272,12 +272,12 @@ def _x86_instruction(code: bytes, at: int, found: set[str]) -> int:
         at += 1
         byte = code[at]
     if byte in (0xC4, 0xC5):
-        return _vex(code, at, found)
+        return _vex(code, at, features)
     if byte == 0x62:
-        return _evex(code, at, found)
+        return _evex(code, at, features)
     if byte != 0x0F:
         return _one_byte(code, at, is_wide, is_short)
-    return _legacy(code, at + 1, prefix, found)
+    return _legacy(code, at + 1, prefix, features)
 
 
 def _one_byte(code: bytes, at: int, is_wide: bool, is_short: bool) -> int:
@@ -301,14 +301,14 @@ def _constant(form: str, is_wide: bool, is_short: bool) -> int:
     return int(form or 0)
 
 
-def _legacy(code: bytes, at: int, prefix: int, found: set[str]) -> int:
+def _legacy(code: bytes, at: int, prefix: int, features: set[str]) -> int:
     """0F, 0F 38 or 0F 3A."""
     space = {0x38: 2, 0x3A: 3}.get(code[at], 1)
     at += space > 1
     opcode = code[at]
     name = _LEGACY[space].get((prefix, opcode))
     if name is not None:
-        found.add(name)
+        features.add(name)
     if space == 1 and 0x80 <= opcode < 0x90:
         return at + 5
     if space == 1 and opcode in _PLAIN_TWO:
@@ -316,7 +316,7 @@ def _legacy(code: bytes, at: int, prefix: int, found: set[str]) -> int:
     return _modrm(code, at + 1) + (space == 3 or (space == 1 and opcode in _BYTE_TWO))
 
 
-def _vex(code: bytes, at: int, found: set[str]) -> int:
+def _vex(code: bytes, at: int, features: set[str]) -> int:
     if code[at] == 0xC5:
         space, prefix, at = 1, code[at + 1] & 3, at + 2
     else:
@@ -326,13 +326,13 @@ def _vex(code: bytes, at: int, found: set[str]) -> int:
     opcode = code[at]
     name = _VEX.get(space, {}).get((prefix, opcode))
     if name is not None:
-        found.add(name)
+        features.add(name)
     if space == 1 and opcode == 0x77:
         return at + 1
     return _modrm(code, at + 1) + (space == 3 or (space == 1 and opcode in _BYTE_TWO))
 
 
-def _evex(code: bytes, at: int, found: set[str]) -> int:
+def _evex(code: bytes, at: int, features: set[str]) -> int:
     space, second, opcode = code[at + 1] & 7, code[at + 2], code[at + 4]
     if space not in (1, 2, 3, 5, 6) or code[at + 1] & 8 or not second & 4:  # the last two: APX
         raise _Unknown
@@ -340,7 +340,7 @@ def _evex(code: bytes, at: int, found: set[str]) -> int:
     if space == 2 and second & 3 == _66 and opcode in _BYTES_OR_WORDS and not second & 0x80:
         name = "avx512vbmi"
     if name is not None:
-        found.add(name)
+        features.add(name)
     return _modrm(code, at + 5) + (space == 3 or (space == 1 and opcode in _BYTE_TWO))
 
 

@@ -23,9 +23,9 @@ def quoted(text: str) -> str:
     return '"' + plain.replace("\n", "\\l") + ("\\l" if "\n" in text else "") + '"'
 
 
-def attributes(given: Mapping[str, str]) -> str:
+def attributes(pairs: Mapping[str, str]) -> str:
     """Attributes in brackets; nothing for none."""
-    message = ", ".join(f"{name}={quoted(value)}" for name, value in given.items())
+    message = ", ".join(f"{name}={quoted(value)}" for name, value in pairs.items())
     return f" [{message}]" if message else ""
 
 

@@ -111,10 +111,10 @@ def _binary(graph: Graph, name: str, call: Call, inputs: Inputs) -> str:
 def axes_of(call: Call) -> list[int]:
     """The axes that a reduction is over, by its attributes axis and exclude."""
     attrs, rank = call.attrs, ndim_of(call.args[0])
-    given = attrs.axis
-    if given is None or given == ():
+    axes = attrs.axis
+    if axes is None or axes == ():
         return list(range(rank))
-    named = sorted(int(axis) % rank for axis in ([given] if isinstance(given, int) else given))
+    named = sorted(int(axis) % rank for axis in ([axes] if isinstance(axes, int) else axes))
     return [axis for axis in range(rank) if axis not in named] if attrs.exclude else named
 
 

@@ -24,16 +24,16 @@ _ROUNDINGS = {
 }
 
 
-def _pads(given: Sequence[int], count: int) -> list[int]:
+def _pads(onnx_pads: Sequence[int], count: int) -> list[int]:
     """Before each axis, then behind: ONNX's order is Relay's."""
-    pads = [int(size) for size in given]
+    pads = [int(size) for size in onnx_pads]
     if len(pads) == 1:
         return pads * (2 * count)
     return pads * 2 if len(pads) == count else pads
 
 
-def _all(given: Sequence[int], count: int) -> list[int]:
-    values = [int(size) for size in given]
+def _all(numbers: Sequence[int], count: int) -> list[int]:
+    values = [int(size) for size in numbers]
     return values * count if len(values) == 1 else values
 
 

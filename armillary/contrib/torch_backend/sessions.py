@@ -240,11 +240,11 @@ def _imported(
             inputs.append(variable)
         values.append(complex_of(variable, walk.folder) if value.is_complex() else variable)
         places[id(variable)] = place
-    found = walk.run(module, values)
+    outcome = walk.run(module, values)
     if walk.folder.data_sizes.binds:
         raise UnsupportedError("a size that the data say", hint="torch.export takes such graphs")
     outputs: list[Expr] = []
-    results = tuple([_placed(v, walk, places, outputs) for v in found])
+    results = tuple([_placed(v, walk, places, outputs) for v in outcome])
     if not outputs:
         return None, {}, Interface((), (), results)
     relay, bound = module_of(inputs, params, [(f"out{k}", e) for k, e in enumerate(outputs)])

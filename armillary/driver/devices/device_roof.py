@@ -142,10 +142,10 @@ def _over_items(total: te.Tensor) -> te.Schedule:
     return schedule
 
 
-def _timed(device: Device, total: te.Tensor, source: te.Tensor, given: NDArray[np.float32]) -> float:
+def _timed(device: Device, total: te.Tensor, source: te.Tensor, host: NDArray[np.float32]) -> float:
     """The least seconds of one run of a kernel."""
     kernel = te_build(_over_items(total), [source, total], Target("opencl"), name="roof")
-    call = kernel["roof"].prepare(array(given, device), empty(te.static_shape(total), "float32", device))
+    call = kernel["roof"].prepare(array(host, device), empty(te.static_shape(total), "float32", device))
     call.run()
     device.sync()
     number = max(1, int(WINDOW / max(1e-6, float(call.time(1)))))

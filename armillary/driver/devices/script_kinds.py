@@ -33,24 +33,24 @@ def compile_by_script(kernels: Sequence[Kernel], target: Target, progress: Progr
         message = f"{len(kernels)} kernels are for target kind {target.kind.name}, and there is no function {name!r}"
         raise TargetError(message, hint=f'register_func("{name}", f), where f(module, target) gives a library')
     loops: dict[GlobalVar | str, BaseFunc] = {k.name: lower_kernel(k, target)[1] for k in kernels}
-    made = build(IRModule(loops), target)
-    if not isinstance(made, FunctionLibrary):
+    library = build(IRModule(loops), target)
+    if not isinstance(library, FunctionLibrary):
         raise ConfigError(
-            f"{name} gave {type(made).__name__}", hint='it gives a library, as build(module, "llvm") does'
+            f"{name} gave {type(library).__name__}", hint='it gives a library, as build(module, "llvm") does'
         )
-    rows = {kernel.name: _checked(kernel, made, name) for kernel in kernels}
+    rows = {kernel.name: _checked(kernel, library, name) for kernel in kernels}
     progress("compile", len(kernels), len(kernels))
-    code = dict(zip(rows, made.objects, strict=False))  # objects belong to the library, not to one kernel each
-    rest = made.objects[len(rows) :]
+    code = dict(zip(rows, library.objects, strict=False))  # objects belong to the library, not to one kernel each
+    rest = library.objects[len(rows) :]
     if rest:
-        message = f"{name} gave {len(made.objects)} objects for {len(rows)} functions"
+        message = f"{name} gave {len(library.objects)} objects for {len(rows)} functions"
         raise ConfigError(message, hint="one for each, or less")
-    externs, needs = tuple(made.externs), made.descriptor.needs
+    externs, needs = tuple(library.externs), library.descriptor.needs
     return {key: CompiledKernel(row, code.get(key, b""), externs, needs, {}) for key, row in rows.items()}
 
 
-def _checked(kernel: Kernel, made: FunctionLibrary, name: str) -> FunctionRow:
-    row = made.descriptor.functions.get(kernel.name)
+def _checked(kernel: Kernel, library: FunctionLibrary, name: str) -> FunctionRow:
+    row = library.descriptor.functions.get(kernel.name)
     types = [t for e in (*kernel.function.params, kernel.function.body) for t in tensor_fields(e.checked_type)]
     wanted = [(t.static, str(t.dtype)) for t in types]
     if row is None or [(tuple(arg.shape), arg.dtype) for arg in row.args] != wanted:

@@ -178,13 +178,13 @@ class _Network:
         names: dict[int, list[str]] = {}
         extra: list[Var] = []
 
-        def opened(mark: Call, made: Call) -> Expr:
+        def opened(mark: Call, call: Call) -> Expr:
             parts = [
                 Var(f"mark{len(names)}_{k}", Constant(n).checked_type) for k, n in enumerate(self.numbers[id(mark)])
             ]
             names[id(mark)] = [v.name_hint for v in parts]
             extra.extend(parts)
-            return Call(made.op, (made.args[0], *parts), made.attrs, made.span)
+            return Call(call.op, (call.args[0], *parts), call.attrs, call.span)
 
         def shifted(number: int, layer: Expr) -> Expr:
             extra.append(Var(f"shift{number}", Constant(self.shifts[number]).checked_type))
@@ -259,9 +259,9 @@ class _Network:
         return Quantized(self._in_bytes(floats), layers, least)
 
     def _in_bytes(self, floats: frozenset[int]) -> IRModule:
-        def stored(mark: Call, made: Call) -> Expr:
+        def stored(mark: Call, call: Call) -> Expr:
             numbers = tuple(Constant(np.asarray(n, np.float32)) for n in self.numbers[id(mark)])
-            return in_bytes(Call(made.op, (made.args[0], *numbers), made.attrs, made.span))
+            return in_bytes(Call(call.op, (call.args[0], *numbers), call.attrs, call.span))
 
         def shifted(number: int, layer: Expr) -> Expr:
             return add(layer, Constant(self.shifts[number]))

@@ -69,13 +69,13 @@ LIMITS: dict[str, Callable[[Array], tuple[float, float]]] = {  # the least and t
 }
 
 
-def _divergence(counts: Array, kept: int) -> float:
-    """How far the first `kept` bins, with all above in the last, are from themselves in 128 steps."""
-    clipped = counts[:kept].copy()
+def _divergence(counts: Array, bins: int) -> float:
+    """How far the first `bins` bins, with all above in the last, are from themselves in 128 steps."""
+    clipped = counts[:bins].copy()
     inside = clipped.copy()
-    clipped[-1] += counts[kept:].sum()
-    edges = np.linspace(0, kept, STEPS + 1).round().astype(int)
-    steps = np.zeros(kept)
+    clipped[-1] += counts[bins:].sum()
+    edges = np.linspace(0, bins, STEPS + 1).round().astype(int)
+    steps = np.zeros(bins)
     for start, stop in itertools.pairwise(edges):
         filled = inside[start:stop] > 0
         if filled.any():

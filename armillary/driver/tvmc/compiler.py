@@ -94,21 +94,21 @@ def _check(output_format: str, pools: object) -> None:
         raise ConfigError("workspace_pools: pools of memory are of C packages", hint=hint)
 
 
-def _words(given: Sequence[str] | str | None) -> list[str]:
-    words = given.split(",") if isinstance(given, str) else list(given or ())
+def _words(text_or_words: Sequence[str] | str | None) -> list[str]:
+    words = text_or_words.split(",") if isinstance(text_or_words, str) else list(text_or_words or ())
     return [word.strip() for word in words if word.strip()]
 
 
-def _forms(given: Sequence[str] | str | None) -> list[str]:
-    forms = _words(given)
+def _forms(words: Sequence[str] | str | None) -> list[str]:
+    forms = _words(words)
     unknown = sorted(set(forms) - set(CODE_FORMS))
     if unknown:
         raise ConfigError(f"dump_code: unknown form {unknown[0]!r}", hint=f"it may be any of {', '.join(CODE_FORMS)}")
     return forms
 
 
-def _config(given: Sequence[str] | Mapping[str, object] | None) -> dict[str, object]:
-    return dict(given) if isinstance(given, Mapping) else pass_config(given or ())
+def _config(options: Sequence[str] | Mapping[str, object] | None) -> dict[str, object]:
+    return dict(options) if isinstance(options, Mapping) else pass_config(options or ())
 
 
 def _report(place: str, text: str) -> None:

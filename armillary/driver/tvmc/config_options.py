@@ -42,18 +42,18 @@ def command_line(json_params: Mapping[str, object]) -> list[str]:
     return [f"--{option}={item}" for option, items in rows for item in items]
 
 
-def _options(given: Mapping[str, object]) -> Iterator[tuple[str, str, Value]]:
+def _options(settings: Mapping[str, object]) -> Iterator[tuple[str, str, Value]]:
     """As argparse stores it, as it is written, and the value."""
-    for key, value in given.items():
+    for key, value in settings.items():
         if key == "targets":
             yield from _targets(value)
         elif key in ("executor", "runtime"):
             options = _object(key, value)
             yield key, key, _text(f"{key}.kind", options.pop("kind", None))
             name = _text(f"{key}.kind", _object(key, value)["kind"])
-            for option, found in options.items():
+            for option, setting in options.items():
                 written = f"{key}-{name}-{option}"
-                yield written.replace("-", "_"), written, _text(written, found)
+                yield written.replace("-", "_"), written, _text(written, setting)
         elif key == "pass-config":
             yield "pass_config", key, [f"{k}={_text(f'{key}.{k}', v)}" for k, v in _object(key, value).items()]
         elif isinstance(value, list):
@@ -70,8 +70,8 @@ def _targets(value: object) -> Iterator[tuple[str, str, Value]]:
         options = _object("targets", entry)
         kind = _text("targets.kind", options.pop("kind", None))
         kinds.append(kind)
-        for name, found in options.items():
-            yield f"target_{kind}_{name}", f"target-{kind}-{name}", _text(f"targets.{kind}.{name}", found)
+        for name, setting in options.items():
+            yield f"target_{kind}_{name}", f"target-{kind}-{name}", _text(f"targets.{kind}.{name}", setting)
     yield "target", "target", ", ".join(kinds)
 
 

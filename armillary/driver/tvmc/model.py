@@ -85,10 +85,10 @@ def _read_model(path: Path) -> tuple[IRModule, dict[str, Array]]:
         raise ModelError(f"the tar holds no model: {error.args[0]}", span=Span(str(path)), hint=hint) from None
     except (tarfile.TarError, OSError) as error:
         raise ModelError(f"cannot be read as a saved model: {error}", span=Span(str(path)), hint=hint) from None
-    found = load_json(module)
-    if not isinstance(found, IRModule):
+    content = load_json(module)
+    if not isinstance(content, IRModule):
         raise ModelError("model.json is no module", span=Span(str(path)), hint=hint)
-    return found, load_params(params)
+    return content, load_params(params)
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:

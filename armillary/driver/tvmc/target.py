@@ -78,13 +78,13 @@ def target_from_cli(
     if not 1 <= len(names) <= 2 or len(set(names)) < len(names):
         message = f"target {target!r}: wanted one target, or one and its host, got {', '.join(names) or 'none'}"
         raise ConfigError(message, hint='"opencl -device=mali, llvm -mtriple=aarch64-linux-gnu"')
-    made = [Target(_text(entry)) for entry in targets]
+    results = [Target(_text(entry)) for entry in targets]
     libraries = [entry for entry in entries if not entry["is_tvm_target"]]
-    return (made[0] if len(made) == 1 else Target(made[0], host=made[1])), libraries
+    return (results[0] if len(results) == 1 else Target(results[0], host=results[1])), libraries
 
 
-def _merge(entries: Sequence[TargetEntry], given: Mapping[str, Mapping[str, object]]) -> None:
-    for kind, options in given.items():
+def _merge(entries: Sequence[TargetEntry], cli_options: Mapping[str, Mapping[str, object]]) -> None:
+    for kind, options in cli_options.items():
         same_kind = [entry for entry in entries if entry["name"] == kind]
         for name, value in options.items():
             if not same_kind:

@@ -49,11 +49,11 @@ def _call(number: int, row: object) -> Call:
 def tensors_in(node: object) -> list[Tensor]:  # JSON of Keras
     """Tensors: [name, node, index, …] of Keras 2, keras_history of Keras 3, nested as they like."""
     if isinstance(node, Mapping):
-        found = _tensor(node)
-        return [found] if found is not None else tensors_in(node.get("args", []))
-    found = _tensor(node)
-    if found is not None:
-        return [found]
+        tensors = _tensor(node)
+        return [tensors] if tensors is not None else tensors_in(node.get("args", []))
+    tensors = _tensor(node)
+    if tensors is not None:
+        return [tensors]
     return [tensor for part in node for tensor in tensors_in(part)] if isinstance(node, list | tuple) else []
 
 

@@ -253,12 +253,12 @@ def _is_operator(layer: JsonObject) -> bool:
     return str(layer.get("module", "")).startswith(_OPERATORS) or set(layer["config"]) == {"name"}
 
 
-def _size(given: object, name: str, axis: int) -> object:
+def _size(extent: object, name: str, axis: int) -> object:
     """A size of an input: a number, or the named one that stands for a text or for relay.Any()."""
-    if isinstance(given, str):
-        return size(identifier(given), 1)
-    is_any = isinstance(given, AnyDim) and not isinstance(given, Extent)
-    return size(identifier(f"{name}_{axis}"), 1) if is_any else given
+    if isinstance(extent, str):
+        return size(identifier(extent), 1)
+    is_any = isinstance(extent, AnyDim) and not isinstance(extent, Extent)
+    return size(identifier(f"{name}_{axis}"), 1) if is_any else extent
 
 
 def _declared(layer: JsonObject, number: int) -> list[object] | None:  # sizes, or None

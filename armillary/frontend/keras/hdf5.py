@@ -80,10 +80,10 @@ class File:
         at, end = address + 16, address + self.number(address + 8, 8)
         while at + 16 <= end:
             self.visit()
-            found, size = self.number(at, 2), self.number(at + 8, 8)
-            if found == index:
+            number, size = self.number(at, 2), self.number(at + 8, 8)
+            if number == index:
                 return self.part(at + 16, size)
-            if found == 0:
+            if number == 0:
                 break
             at += 16 + -(-size // 8) * 8
         raise self.wrong("it is damaged: a heap lacks an object")

@@ -25,14 +25,14 @@ LENGTHS, SIDES = (128, 32), (224, 224)  # of the first variant and of the second
 
 
 def assumed_shapes(
-    inputs: Sequence[ValueInfoProto], given: Mapping[str, object], notice: Notice
+    inputs: Sequence[ValueInfoProto], stated: Mapping[str, object], notice: Notice
 ) -> list[dict[str, object]]:
-    """`shape=` for each variant: `given`, and shapes of the inputs that it leaves open."""
+    """`shape=` for each variant: `stated`, and shapes of the inputs that it leaves open."""
     numbers: dict[str, tuple[int, int]] = {}
     shapes: dict[str, list[tuple[int, int]]] = {}
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
-        if value.name in given or not value.type.tensor_type.HasField("shape") or all(d.dim_value for d in dims):
+        if value.name in stated or not value.type.tensor_type.HasField("shape") or all(d.dim_value for d in dims):
             continue
         bounds_known: list[tuple[int, int] | None] = []
         for axis, dim in enumerate(dims):
@@ -44,13 +44,13 @@ def assumed_shapes(
         if len(known) == len(bounds_known):
             shapes[value.name] = known
     if not shapes:
-        return [dict(given)]
+        return [dict(stated)]
     many = any(first != second for first, second in numbers.values())
     for name, pair in numbers.items():
         message = f"{pair[0]} or {pair[1]}" if pair[0] != pair[1] else f"{pair[0]}"
         notice(f"{name} is taken to be {message}: --input-shapes or --variants choose other numbers")
     return [
-        {**given, **{name: tuple(pair[at] for pair in pairs) for name, pairs in shapes.items()}}
+        {**stated, **{name: tuple(pair[at] for pair in pairs) for name, pairs in shapes.items()}}
         for at in range(2 if many else 1)
     ]
 

@@ -199,13 +199,13 @@ def _many(shape: object) -> bool:
     return isinstance(shape, list) and all(isinstance(dims, tuple | list) for dims in shape)
 
 
-def _as_dtype(given: Any) -> DType:  # Any: the name of a type, if it is right
+def _as_dtype(name: Any) -> DType:  # Any: the name of a type, if it is right
     try:
-        dtype = DType(given)
+        dtype = DType(name)
         _ = dtype.numpy
     except (TypeMismatch, TypeError):
         hint = "give one for all inputs, or by name: float32, float16, bfloat16, int8 to int64, uint8 to uint64, bool"
-        raise TypeMismatch(f"dtype= is {given!r}, which is no type of a tensor", hint=hint) from None
+        raise TypeMismatch(f"dtype= is {name!r}, which is no type of a tensor", hint=hint) from None
     return dtype
 
 

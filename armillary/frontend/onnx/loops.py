@@ -114,12 +114,12 @@ def parts_of(value: Expr) -> list[Expr]:
     return [part for field in fields for part in parts_of(field)]
 
 
-def _unpacked(made: Expr, types: Sequence[Type]) -> Values:
+def _unpacked(loop: Expr, types: Sequence[Type]) -> Values:
     """The fields of a tuple of tensors, as values of these types (sequences are tuples of elements)."""
     result: Values = []
     used = 0
     for ty in types:
-        items = [TupleGetItem(made, used + k) for k in range(len(tensor_fields(ty)))]
+        items = [TupleGetItem(loop, used + k) for k in range(len(tensor_fields(ty)))]
         used += len(items)
         result.append(Tuple(tuple(items)) if isinstance(ty, TupleType) else items[0])
     return result
@@ -251,15 +251,15 @@ def _states(walk: Walk, formals: Sequence[ValueInfoProto], first: Values) -> tup
 
 def _stand_in(walk: Walk, name: str, value: Expr, variables: list[Var]) -> Expr:
     many = isinstance(value.checked_type, TupleType)
-    made = []
+    fields = []
     for k, part in enumerate(parts_of(value)):
         var = Var(f"{name}.{k}" if many else name, part.checked_type)
         walk.folder.stand_ins[id(var)] = (var, part)
         if id(part) in walk.folder.weights:
             walk.folder.weights[id(var)] = walk.folder.weights[id(part)]
-        made.append(var)
-    variables.extend(made)
-    return Tuple(tuple(made)) if many else made[0]
+        fields.append(var)
+    variables.extend(fields)
+    return Tuple(tuple(fields)) if many else fields[0]
 
 
 def _stand_ins(walk: Walk, names: Sequence[str], scope: Any) -> Inside:

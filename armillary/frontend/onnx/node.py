@@ -85,8 +85,8 @@ class OnnxNode:
     def float(self, name: str, default: Any = None) -> Any:
         """A number. The standard holds defaults in float32 as well as what is given, whatever the type of the data."""
         value = self._attribute(name, default)
-        is_given = name in self.attributes or not isinstance(value, Number)
-        return value if is_given else Number(np.float32(value))
+        is_present = name in self.attributes or not isinstance(value, Number)
+        return value if is_present else Number(np.float32(value))
 
     def flag(self, name: str, default: bool) -> bool:
         """An attribute that is 0 or 1. Raises TypeMismatch for another number: engines read those differently."""

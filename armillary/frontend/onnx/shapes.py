@@ -123,21 +123,21 @@ def _fitted(pattern: _Pattern, shape: tuple[object, ...], bound: _Bound) -> _Bou
     return result if all(_is_size(result, token, size) for token, size in zip(pattern, shape, strict=True)) else None
 
 
-def _agrees(found: _Bound, name: str, sizes: tuple[object, ...]) -> bool:
+def _agrees(bound: _Bound, name: str, sizes: tuple[object, ...]) -> bool:
     """Whether several sizes are what their name stands for."""
-    have = found.setdefault(name, sizes)
+    have = bound.setdefault(name, sizes)
     if not isinstance(have, tuple) or len(have) != len(sizes):
         return False
     return all(a == b or not isinstance(a, int) or not isinstance(b, int) for a, b in zip(have, sizes, strict=True))
 
 
-def _is_size(found: _Bound, token: str, size: object) -> bool:
+def _is_size(bound: _Bound, token: str, size: object) -> bool:
     """Whether a size is what the token says; a letter that is new stands for it from now on."""
     if not isinstance(size, int) or token == "_":
         return True
     if token.isdigit():
         return size == int(token)
     if token.endswith("-1"):
-        have = found.get(token[:-2])
+        have = bound.get(token[:-2])
         return not isinstance(have, int) or size == have - 1
-    return found.setdefault(token, size) == size
+    return bound.setdefault(token, size) == size

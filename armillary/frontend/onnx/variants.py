@@ -39,7 +39,7 @@ def _declared(value: ValueInfoProto) -> tuple[object, ...] | None:
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
 
 
-def _resolved(dims: Mapping[str, object], given: set[str], variant: dict[str, Any]) -> Shapes:
+def _resolved(dims: Mapping[str, object], names: set[str], variant: dict[str, Any]) -> Shapes:
     symbols = {d for shape in dims.values() if isinstance(shape, tuple) for d in shape if isinstance(d, str)}
     unknown = sorted(set(variant) - set(dims) - symbols)
     if unknown:
@@ -51,7 +51,7 @@ def _resolved(dims: Mapping[str, object], given: set[str], variant: dict[str, An
             result[name] = tuple(variant[name])
         elif isinstance(declared, tuple) and any(isinstance(d, str) and d in variant for d in declared):
             result[name] = tuple(variant.get(d, d) if isinstance(d, str) else d for d in declared)
-        elif name in given:
+        elif name in names:
             result[name] = declared
     for name, shape in result.items():
         free = [d for d in shape if not isinstance(d, int | list | tuple)] if isinstance(shape, tuple) else []

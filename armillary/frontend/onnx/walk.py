@@ -234,8 +234,8 @@ class _Walk:
                 missing[f"{plain_domain(node.domain)}.{node.op_type}".lstrip(".")].append(node)
         if missing:
             rows = [
-                f"{op} ({len(found)} node{'s'[: len(found) > 1]}, first: {found[0].name or found[0].output[0]!r})"
-                for op, found in sorted(missing.items())
+                f"{op} ({len(places)} node{'s'[: len(places) > 1]}, first: {places[0].name or places[0].output[0]!r})"
+                for op, places in sorted(missing.items())
             ]
             raise UnsupportedError(
                 f"{len(rows)} operator{'s'[: len(rows) > 1]} of the model cannot be imported: " + "; ".join(rows),
@@ -282,7 +282,7 @@ class _Walk:
         for sparse in graph.sparse_initializer:
             span = Span(source, sparse.values.name)
             dense = sparse_array(sparse, span, self.model.file)
-            self._add_weight(sparse.values.name, dense, scope, span, top, is_given=False)
+            self._add_weight(sparse.values.name, dense, scope, span, top, is_stored=False)
 
     def _array(self, tensor: TensorProto, span: Span, content: FilePart | None) -> Array | Deferred:
         if content is not None and self.model.aside is None:
@@ -294,13 +294,13 @@ class _Walk:
         return array if aside is None else aside.put(array)
 
     def _add_weight(
-        self, name: str, array: Array | Deferred, scope: Scope, span: Span, top: bool, is_given: bool = True
+        self, name: str, array: Array | Deferred, scope: Scope, span: Span, top: bool, is_stored: bool = True
     ) -> None:
         if not name:
             raise ModelError("an initialiser has no name", span=span)
         if self.freeze or not top or _is_index(array):
             constant = Constant(array, span)
-            scope[name] = self.folder.give(constant) if is_given else self.folder.settle(constant, span)
+            scope[name] = self.folder.give(constant) if is_stored else self.folder.settle(constant, span)
             return
         self.folder.given += array.nbytes
         array = array.compute() if isinstance(array, Deferred) else array

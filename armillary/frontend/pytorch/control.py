@@ -74,7 +74,7 @@ def scan(walk: Walk, node: Node, arguments: list[Value]) -> Value:
         if type_of(before) != type_of(after):
             raise UnsupportedError(f"scan: a carried value changes from {type_of(before)} to {type_of(after)}")
     params = (number, flag, *states, *whole, *(v for v in outer if isinstance(v, Var)))
-    made = Loop(
+    loop = Loop(
         Function(params, Tuple((flag, *carried, *rows))),
         Constant(np.array(length, np.int64)),
         Constant(np.array(True)),
@@ -83,7 +83,7 @@ def scan(walk: Walk, node: Node, arguments: list[Value]) -> Value:
         length,
         walk.span(node),
     )
-    return [TupleGetItem(made, k) for k in range(len(results))]
+    return [TupleGetItem(loop, k) for k in range(len(results))]
 
 
 def _variables(walk: Walk, name: str, values: Sequence[Value]) -> list[Value]:

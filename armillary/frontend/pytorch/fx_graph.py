@@ -282,8 +282,8 @@ def _flat(value: Value) -> list[Value]:
 
 def _dtypes(node: Node) -> list[str | None]:
     meta = node.meta.get("val")
-    found = meta if isinstance(meta, list | tuple) else [meta]
-    return [_spelled(v.dtype) if hasattr(v, "dtype") else None for v in found]
+    values = meta if isinstance(meta, list | tuple) else [meta]
+    return [_spelled(v.dtype) if hasattr(v, "dtype") else None for v in values]
 
 
 def _spelled(dtype: object) -> str:

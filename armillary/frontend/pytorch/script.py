@@ -326,8 +326,8 @@ def _attribute(walk: ScriptWalk, node: Node) -> None:
 
 def _many(walk: ScriptWalk, node: Node) -> None:
     values = [walk.value(v) for v in node.inputs()]
-    made: Value = tuple(values) if node.kind() == "prim::TupleConstruct" else values
-    walk.values[node.output().debugName()] = made
+    value: Value = tuple(values) if node.kind() == "prim::TupleConstruct" else values
+    walk.values[node.output().debugName()] = value
 
 
 def _dictionary(walk: ScriptWalk, node: Node) -> None:

@@ -64,8 +64,8 @@ def build_object(output: Path, cxx: str | Sequence[str] = "", library: str | Pat
     return (str(output), "-Wl,--start-group", *archives, "-Wl,--end-group", "-static", "-fopenmp", "-lstdc++")
 
 
-def _compile(compiler: Sequence[str], found: Found, flags: Sequence[str]) -> list[str]:
-    own = [f'-DARMILLARY_ACL_VERSION="{found.version}"'] if found.version else []
+def _compile(compiler: Sequence[str], library: Found, flags: Sequence[str]) -> list[str]:
+    own = [f'-DARMILLARY_ACL_VERSION="{library.version}"'] if library.version else []
     return [
         *compiler,
         *_FLAGS,
@@ -73,15 +73,15 @@ def _compile(compiler: Sequence[str], found: Found, flags: Sequence[str]) -> lis
         *flags,
         f"-I{_INTERFACE}",
         f"-I{_SHARED}",
-        *(f"-isystem{folder}" for folder in found.headers),
+        *(f"-isystem{folder}" for folder in library.headers),
     ]
 
 
-def _build_error(error: TargetError, found: Found) -> TargetError:
+def _build_error(error: TargetError, library: Found) -> TargetError:
     """What went wrong in the user's words, where it is the library's absence or version."""
-    if found.version:
+    if library.version:
         known = f"this runtime is written for {KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}"
-        message = f"the runtime does not build against Arm Compute Library {found.version}; {known}: {error.message}"
+        message = f"the runtime does not build against Arm Compute Library {library.version}; {known}: {error.message}"
         return TargetError(message, hint=f"use one of {', '.join(KNOWN_VERSIONS)}")
     if "arm_compute/" not in error.message and "-larm_compute" not in error.message.rpartition("\n")[2]:
         return error

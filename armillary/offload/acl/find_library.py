@@ -36,9 +36,9 @@ class Found:
     version: str = ""
 
 
-def find_library(given: str | Path, compiler: Sequence[str]) -> Found:
-    """Search the places that `given`, or else ARMILLARY_ACL, stands for."""
-    choice = str(given or setting("ARMILLARY_ACL"))
+def find_library(place: str | Path, compiler: Sequence[str]) -> Found:
+    """Search the places that `place`, or else ARMILLARY_ACL, stands for."""
+    choice = str(place or setting("ARMILLARY_ACL"))
     if choice.upper() == "OFF":
         raise TargetError("Arm Compute Library is switched off: ARMILLARY_ACL is OFF", hint="set it to ON or a folder")
     if choice and choice.upper() != "ON":

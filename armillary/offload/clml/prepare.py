@@ -72,8 +72,8 @@ def channels_first(expr: Expr) -> Expr | None:
         return None
     attrs = dataclasses.replace(expr.attrs, layout="NCHW")
     data = call("layout_transform", expr.args[0], src_layout="NHWC", dst_layout="NCHW")
-    made = Call(expr.op, (data,), attrs, expr.span)
-    return call("layout_transform", made, src_layout="NCHW", dst_layout="NHWC")
+    plain = Call(expr.op, (data,), attrs, expr.span)
+    return call("layout_transform", plain, src_layout="NCHW", dst_layout="NHWC")
 
 
 def cancel_layouts(expr: Expr) -> Expr | None:

@@ -168,8 +168,8 @@ def _tuple(expr: Expr) -> TupleType:
     return ty
 
 
-def _share(grads: dict[int, Grad], targets: Sequence[Expr], given: Sequence[Grad]) -> None:
-    for target, grad in zip(targets, given, strict=True):
+def _share(grads: dict[int, Grad], targets: Sequence[Expr], first: Sequence[Grad]) -> None:
+    for target, grad in zip(targets, first, strict=True):
         grads[id(target)] = _sum(grads.get(id(target)), grad)
 
 

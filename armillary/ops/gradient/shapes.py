@@ -91,12 +91,12 @@ def concatenate(call: Call, grad: Expr) -> Grads:
     """Each part gets its slice."""
     parts = call.args[0].checked_type.fields  # type: ignore[attr-defined]
     axis = normal_axis(call.attrs.axis, parts[0].ndim)
-    at, found = 0, []
+    at, slices = 0, []
     for part in parts:
         size = part.static[axis]
-        found.append(op("strided_slice", grad, begin=(at,), end=(at + size,), axes=(axis,)))
+        slices.append(op("strided_slice", grad, begin=(at,), end=(at + size,), axes=(axis,)))
         at += size
-    return [found]
+    return [slices]
 
 
 @rule_of("stack")
@@ -203,9 +203,9 @@ def one_hot(call: Call, grad: Expr) -> Grads:
 def _axes(call: Call) -> tuple[int, ...]:
     """The axes that a reduction removes."""
     attrs, ndim = call.attrs, tensor(call.args[0]).ndim
-    given = tuple(range(ndim)) if attrs.axis is None else attrs.axis
-    given = (given,) if isinstance(given, int) else given
-    axes = {normal_axis(a, ndim) for a in given}
+    reduced = tuple(range(ndim)) if attrs.axis is None else attrs.axis
+    reduced = (reduced,) if isinstance(reduced, int) else reduced
+    axes = {normal_axis(a, ndim) for a in reduced}
     return tuple(k for k in range(ndim) if (k in axes) != (attrs.exclude and attrs.axis is not None))
 
 

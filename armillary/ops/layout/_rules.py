@@ -300,8 +300,8 @@ def squeeze(attrs: Attributes, new: Layouts | None, old: Layouts, types: Sequenc
     if first is None:
         return Inferred((None,), (None,), attrs)
     shape = shape_of(types[0])
-    given = range(len(shape)) if attrs.axis is None else attrs.axis
-    axes = [axis % len(shape) for axis in given if attrs.axis is not None or shape[axis] == 1]
+    squeezed = range(len(shape)) if attrs.axis is None else attrs.axis
+    axes = [axis % len(shape) for axis in squeezed if attrs.axis is not None or shape[axis] == 1]
     wanted = new[0] if new is not None and new[0] is not None else first
     moved = [place(wanted, first.axes[axis]) for axis in axes]
     if None in moved:
@@ -354,8 +354,8 @@ def _every_axis(attrs: Attributes, shape: Sequence[Dim]) -> Attributes:
     begin = tuple(0 if at is None else at for at in attrs.begin) + (0,) * (len(shape) - count)
     rest = tuple(-1 if attrs.slice_mode == "size" else size for size in shape)
     end = tuple(rest[at] if stop is None else stop for at, stop in enumerate(attrs.end)) + rest[count:]
-    given: tuple[int, ...] | None = attrs.strides
-    strides = given * count if given is not None and len(given) == 1 else given
+    all_strides: tuple[int, ...] | None = attrs.strides
+    strides = all_strides * count if all_strides is not None and len(all_strides) == 1 else all_strides
     every = None if strides is None else strides + (1,) * (len(shape) - count)
     return dataclasses.replace(attrs, begin=begin, end=end, strides=every)
 
@@ -371,7 +371,7 @@ def _in_blocks(begin: Limit, end: Limit, step: int, size: Dim, block: int, mode:
     return begin // block, (stop - begin if mode == "size" else stop) // block, 1
 
 
-def _cut(attrs: Attributes, cuts: dict[int, Cut], found: Layout) -> Attributes:
+def _cut(attrs: Attributes, cuts: dict[int, Cut], layout: Layout) -> Attributes:
     """The attributes with cuts by axis: with names of axes where there were some, else from the first axis on."""
     if attrs.axes is not None:
         order = list(cuts)

@@ -76,14 +76,14 @@ def nll_loss(
 def reverse_reshape(data: Expr, newshape: Sequence[int]) -> Expr:
     """`reshape` with its special sizes counted from the last axis on: 0 keeps the axis at that place from the end."""
     shape = tensor(data).static
-    given = [int(size) for size in newshape]
-    if any(size < -3 for size in given):
-        raise TypeMismatch(f"reverse_reshape: newshape {tuple(given)}, wanted sizes, 0, -1, -2 and -3")
+    wanted = [int(size) for size in newshape]
+    if any(size < -3 for size in wanted):
+        raise TypeMismatch(f"reverse_reshape: newshape {tuple(wanted)}, wanted sizes, 0, -1, -2 and -3")
     left, sizes = list(shape), list[int]()  # what is not used yet, its end first; the new sizes, the last first
-    for size in reversed(given):
+    for size in reversed(wanted):
         used = {0: 1, -1: 1, -2: len(left), -3: 2}.get(size, 1)
         if used > len(left) and size in (0, -3):
-            raise TypeMismatch(f"reverse_reshape: {size} of {tuple(given)} finds no axis: data has {shape}")
+            raise TypeMismatch(f"reverse_reshape: {size} of {tuple(wanted)} finds no axis: data has {shape}")
         taken = [left.pop() for _ in range(min(used, len(left)))]
         sizes += {0: taken, -2: taken, -3: [math.prod(taken)]}.get(size, [size])
     sizes.reverse()

@@ -19,14 +19,14 @@ from armillary.relay.expr import Constant, Expr, Tuple, TupleWrapper, as_expr
 Parts = tuple[Expr, Expr, Expr]
 
 
-def _parts(what: str, given: Sequence[object]) -> Parts:
+def _parts(what: str, parts: Sequence[object]) -> Parts:
     """data, indices and indptr: three arguments, or a sequence of three."""
-    items: Sequence[object] = given
-    if len(given) == 1:
-        only = given[0]
+    items: Sequence[object] = parts
+    if len(parts) == 1:
+        only = parts[0]
         items = only.fields if isinstance(only, Tuple) else [getattr(only, n) for n in _FIELDS] if _has(only) else only  # type: ignore[assignment]
     if not isinstance(items, list | tuple) or len(items) != len(_FIELDS):
-        raise TypeMismatch(f"{what}: the sparse matrix is {given!r}", hint="pass (data, indices, indptr)")
+        raise TypeMismatch(f"{what}: the sparse matrix is {parts!r}", hint="pass (data, indices, indptr)")
     data, indices, indptr = (as_expr(item) for item in items)
     return data, indices, indptr
 
@@ -73,15 +73,15 @@ def sparse_dense(dense_mat: Expr, *sparse_mat: object, sparse_lhs: bool = False)
 
 
 @boundary("nn.sparse_conv2d", arguments=True)
-def sparse_conv2d(dense_mat: Expr, *given: object, layout: str = "NHWC", kernel_size: int = 1) -> Expr:
+def sparse_conv2d(dense_mat: Expr, *arguments: object, layout: str = "NHWC", kernel_size: int = 1) -> Expr:
     """The convolution with stride 1 that keeps the image's size: each row of the sparse matrix is one output's kernel.
 
-    A row runs over (channel, y, x) where the data is NCHW, over (y, x, channel) where it is NHWC. `given` is the
+    A row runs over (channel, y, x) where the data is NCHW, over (y, x, channel) where it is NHWC. `arguments` is the
     matrix, then layout and kernel size if they are not named.
     """
     what = "nn.sparse_conv2d"
-    sparse_mat = [g for g in given if not isinstance(g, str | int)]
-    named = [g for g in given if isinstance(g, str)], [g for g in given if isinstance(g, int)]
+    sparse_mat = [g for g in arguments if not isinstance(g, str | int)]
+    named = [g for g in arguments if isinstance(g, str)], [g for g in arguments if isinstance(g, int)]
     layout, size = (named[0] or [layout])[0], (named[1] or [kernel_size])[0]
     image = as_expr(dense_mat)
     if layout not in ("NHWC", "NCHW") or tensor(image).ndim != len(layout):

@@ -52,8 +52,8 @@ def reference(attrs: GeluAttrs, x: Array) -> Array:
 @gelu.compute
 def compute(attrs: GeluAttrs, x: Tensor) -> Tensor:
     def element(*index: te.Expr) -> te.Expr:
-        given = x(*index)
-        value = given.astype("float32") if given.dtype.bits < 32 else given
+        element_value = x(*index)
+        value = element_value.astype("float32") if element_value.dtype.bits < 32 else element_value
         dtype = value.dtype
         if attrs.approximate == "tanh":
             cube = T.const(2 * TANH_SCALE * TANH_CUBE, dtype)
@@ -62,7 +62,7 @@ def compute(attrs: GeluAttrs, x: Tensor) -> Tensor:
             weight = te.normcdf(value)
         else:
             weight = T.const(0.5, dtype) + te.erf(value * T.const(math.sqrt(0.5), dtype)) * T.const(0.5, dtype)
-        result: te.Expr = (value * weight).astype(given.dtype)
+        result: te.Expr = (value * weight).astype(element_value.dtype)
         return result
 
     return te.compute(x.shape, element, name="gelu", tag="elemwise")

@@ -192,9 +192,9 @@ def _conv2d(expr: Call, args: Sequence[Value]) -> Affine | None:
     data, *rest = args
     padding = _border(data, attrs["data_layout"]) if isinstance(data, Affine) else None
     if padding is not None and isinstance(data, Affine) and isinstance(data.data, Call):
-        given = attrs["padding"]
-        given = given if len(given) == 4 else (*given, *given) if len(given) == 2 else given * 4
-        attrs["padding"] = tuple(a + b for a, b in zip(given, padding, strict=True))
+        pads = attrs["padding"]
+        pads = pads if len(pads) == 4 else (*pads, *pads) if len(pads) == 2 else pads * 4
+        attrs["padding"] = tuple(a + b for a, b in zip(pads, padding, strict=True))
         data = dataclasses.replace(data, data=data.data.args[0])
     out = attrs["out_layout"] or attrs["data_layout"]
     return _product("qnn.conv2d", attrs, [data, *rest], attrs["kernel_layout"].index("O"), out.index("C"))
@@ -418,19 +418,19 @@ def _mean(expr: Call, args: Sequence[Value]) -> Affine | None:
     ty, result = None if not isinstance(x, Affine) else tensor(x.data), tensor(expr)
     if not isinstance(x, Affine) or ty is None or result is None or not x.is_small or result.size == 0:
         return None
-    found, count = _unlimited(x), ty.size // result.size
-    if found is None or count > _MOST_SUMMED:
+    sums, count = _unlimited(x), ty.size // result.size
+    if sums is None or count > _MOST_SUMMED:
         return None
-    wide = call("cast", found.data, dtype="int32")
+    wide = call("cast", sums.data, dtype="int32")
     if expr.op.name == "mean":
         total: Expr = call("sum", wide, **_values(expr.attrs))
     elif expr.attrs.layout[:2] == "NC" and ty.ndim == len(expr.attrs.layout):
         total = call("sum", wide, axis=tuple(range(2, ty.ndim)), keepdims=True)
     else:
         return None
-    if np.any(found.zero):
-        total = call("subtract", total, Constant(np.asarray(found.zero.reshape(()) * count, np.int32)))
-    return Affine(total, np.asarray(found.scale.reshape(()) / np.float32(count), np.float32), np.zeros((), np.int32))
+    if np.any(sums.zero):
+        total = call("subtract", total, Constant(np.asarray(sums.zero.reshape(()) * count, np.int32)))
+    return Affine(total, np.asarray(sums.scale.reshape(()) / np.float32(count), np.float32), np.zeros((), np.int32))
 
 
 _MOST_SUMMED = 1 << 22  # sums of bytes, and zero points as often, fit int32

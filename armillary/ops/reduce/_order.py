@@ -138,7 +138,7 @@ def counted(keys: Buffer, count: Index, stays: Callable[[Expr], Expr], then: Cal
     )
 
 
-def kth_largest(keys: Buffer, count: Index, k: int, found: Buffer) -> Stmt:
+def kth_largest(keys: Buffer, count: Index, k: int, place: Buffer) -> Stmt:
     """found[0] = the largest threshold that k keys reach; found[1] = 1 if exactly k do.
 
     The bits are those of the unsigned number, of which the lowest key is 0.
@@ -152,13 +152,13 @@ def kth_largest(keys: Buffer, count: Index, k: int, found: Buffer) -> Stmt:
         def test(threshold: Var) -> Stmt:
             def keep(n: Expr) -> Stmt:
                 exact = T.select(T.equal(n, k), one, zero)
-                return S.IfThenElse(T.greater_equal(n, k), S.seq(store(found, threshold, 0), store(found, exact, 1)))
+                return S.IfThenElse(T.greater_equal(n, k), S.seq(store(place, threshold, 0), store(place, exact, 1)))
 
             return counted(keys, count, lambda key: T.greater_equal(key, threshold), lambda sums: let(sums, keep))
 
-        return S.IfThenElse(T.equal(load(found, 1), 0), let(T.bitwise_xor(load(found, 0), step), test))
+        return S.IfThenElse(T.equal(load(place, 1), 0), let(T.bitwise_xor(load(place, 0), step), test))
 
-    return S.seq(store(found, lowest_key(dtype), 0), store(found, 0, 1), loop("bit", bits, try_bit))
+    return S.seq(store(place, lowest_key(dtype), 0), store(place, 0, 1), loop("bit", bits, try_bit))
 
 
 class Collector:

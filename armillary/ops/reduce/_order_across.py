@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 KeyAt = Callable[["Expr", "Expr"], "Expr"]  # position in the rows, lane
 
 
-def keep_best(key_at: KeyAt, size: int, k: int, dtype: str, found: Buffer) -> Stmt:
+def keep_best(key_at: KeyAt, size: int, k: int, dtype: str, best: Buffer) -> Stmt:
     """found[slot * LANES + lane] = the position of the best but `slot` of a row."""
     keys, places = scratch("best_keys", k * LANES, dtype, "local"), scratch("best_places", k * LANES, "int32", "local")
 
@@ -50,7 +50,7 @@ def keep_best(key_at: KeyAt, size: int, k: int, dtype: str, found: Buffer) -> St
 
     def put(slot: int) -> Stmt:
         def lane(n: Var) -> Stmt:
-            return store(found, load(places, T.add(n, slot * LANES)), T.add(n, slot * LANES))
+            return store(best, load(places, T.add(n, slot * LANES)), T.add(n, slot * LANES))
 
         return loop("lane", LANES, lane, S.LoopKind.VECTORIZED)
 

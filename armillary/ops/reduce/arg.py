@@ -62,8 +62,8 @@ def _positions(attrs: ArgReduceAttrs, data: te.Tensor, name: str, largest: bool)
         outer = result or (1,)  # a schedule has lanes for a reduction with an axis that stays
 
         def element(*i: Index) -> Scalar:
-            found: Scalar = reducer(value(i[: len(result)], inner), axis=inner)
-            return found
+            best: Scalar = reducer(value(i[: len(result)], inner), axis=inner)
+            return best
 
         return elements(outer, element, name=f"{name}_{tag}", tag="comm_reduce")
 

@@ -63,8 +63,8 @@ def reduced_axes(name: str, attrs: ReduceAttrs, ndim: int) -> tuple[int, ...]:
     """The axes to reduce, ascending."""
     if attrs.axis is None:
         return tuple(range(ndim)) if not attrs.exclude else ()
-    given = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
-    axes = axes_of(name, given, ndim)
+    reduced = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
+    axes = axes_of(name, reduced, ndim)
     return tuple(a for a in range(ndim) if (a in axes) != attrs.exclude)
 
 
@@ -103,8 +103,8 @@ def reduce_tensor(
         return reduced
 
     is_single = not result and bool(inner)
-    made: te.Tensor = elements((1,) if is_single else result, element, name=name, tag="comm_reduce")
-    return elements((), lambda: made(0), name=f"{name}_value", tag="elemwise") if is_single else made
+    result_tensor: te.Tensor = elements((1,) if is_single else result, element, name=name, tag="comm_reduce")
+    return elements((), lambda: result_tensor(0), name=f"{name}_value", tag="elemwise") if is_single else result_tensor
 
 
 def _numpy_sum(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:

@@ -205,17 +205,17 @@ def _ordered_across(
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         def block(i: list[Scalar]) -> Stmt:
-            found = scratch("found", k * LANES, "int32")
+            places = scratch("found", k * LANES, "int32")
             start = T.minimum(T.mul(i[1], LANES), lanes - LANES)
-            best = keep_best(lambda p, n: load(ins[1], i[0], p, T.add(start, n)), size, k, str(keys.dtype), found)
+            best = keep_best(lambda p, n: load(ins[1], i[0], p, T.add(start, n)), size, k, str(keys.dtype), places)
 
             def row(n: Scalar) -> Stmt:
                 def at(position: te.Expr) -> list[te.Expr]:
                     return at_row(i[0], T.add(start, n), position)
 
-                return _emit(ins[0], outs, wanted, at, k, lambda j: load(found, T.add(T.mul(j, LANES), n)))
+                return _emit(ins[0], outs, wanted, at, k, lambda j: load(places, T.add(T.mul(j, LANES), n)))
 
-            return allocate([found], best, loop("n", LANES, row))
+            return allocate([places], best, loop("n", LANES, row))
 
         return rows([count, -(-lanes // LANES)], block)
 

@@ -106,10 +106,12 @@ def _infer(attrs: DynamicAttrs, inputs: Type) -> Type:
 def _cut(attrs: DynamicAttrs, data: TensorType, counts: Sequence[int]) -> TensorType:
     """The type of a part of `data`: axes behind the `counts` of which ends are given stay whole."""
     settings = dict(attrs.settings)
-    given = settings.get("axes")
+    dropped = settings.get("axes")
     known = [len(v) for name in _ENDS if isinstance(v := settings.get(name), tuple | list)]
     axes = (
-        [a % data.ndim for a in given] if isinstance(given, tuple | list) and given else range(max(*counts, *known, 0))
+        [a % data.ndim for a in dropped]
+        if isinstance(dropped, tuple | list) and dropped
+        else range(max(*counts, *known, 0))
     )
     return TensorType(tuple(ANY_DIM if k in axes else size for k, size in enumerate(data.shape)), data.dtype)
 

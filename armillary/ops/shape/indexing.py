@@ -350,8 +350,8 @@ def reverse_sequence_compute(attrs: ReverseSequenceAttrs, data: te.Tensor, seq_l
     seq, batch = attrs.seq_axis % len(shape), attrs.batch_axis % len(shape)
 
     def element(*i: Index) -> Scalar:
-        given = widened(seq_lengths(i[batch]), shape[seq])
-        length = as_index(T.minimum(T.maximum(given, 0), shape[seq]), shape[seq])
+        own_length = widened(seq_lengths(i[batch]), shape[seq])
+        length = as_index(T.minimum(T.maximum(own_length, 0), shape[seq]), shape[seq])
         at = T.select(T.less(i[seq], length), T.sub(T.sub(length, 1), i[seq]), i[seq])
         return data(*i[:seq], at, *i[seq + 1 :])
 

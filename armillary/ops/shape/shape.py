@@ -365,8 +365,8 @@ squeeze.attrs(SqueezeAttrs)
 def _squeezed(attrs: SqueezeAttrs, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     if attrs.axis is None:
         return tuple(d for d in shape if d != 1)
-    given = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
-    axes = axes_of("squeeze", given, len(shape))
+    dropped = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
+    axes = axes_of("squeeze", dropped, len(shape))
     for axis in axes:
         if shape[axis] != 1 and not isinstance(shape[axis], AnyDim):
             raise TypeMismatch(f"squeeze: axis {axis} of {tuple(shape)} has size {shape[axis]}, wanted 1")

@@ -145,10 +145,8 @@ def all_class_suppressed(
     """`relay.vision.all_class_non_max_suppression`: limits may be numbers."""
     limits: Sequence[Expr | float] = (max_output_boxes_per_class, iou_threshold, score_threshold)
     dtypes = ("int32", "float32", "float32")
-    limits_given = [x if isinstance(x, Expr) else const(x, dtype) for x, dtype in zip(limits, dtypes, strict=True)]
-    return TupleWrapper(
-        all_class(boxes, scores, *limits_given, output_format=output_format), 2 + (output_format != "onnx")
-    )
+    bounds = [x if isinstance(x, Expr) else const(x, dtype) for x, dtype in zip(limits, dtypes, strict=True)]
+    return TupleWrapper(all_class(boxes, scores, *bounds, output_format=output_format), 2 + (output_format != "onnx"))
 
 
 @all_class.samples

@@ -270,7 +270,7 @@ def _fill(pairs: Pairs, count: Scalar, size: int) -> Stmt:
     )
 
 
-def _compare(one: _Class, places: Buffer, count: Scalar, kept: Buffer) -> Stmt:
+def _compare(one: _Class, places: Buffer, count: Scalar, survivors: Buffer) -> Stmt:
     """Each box in order: it stays unless one that stays covers it."""
     m, covered = _loops(), scratch("covered", LANES, "int32", "local")
     own = scratch("own", 5, "float32", "local")
@@ -290,19 +290,19 @@ def _compare(one: _Class, places: Buffer, count: Scalar, kept: Buffer) -> Stmt:
 
             total = lanes_sum(covered)
             stays = S.seq(
-                *(store(e, load(own, k), load(kept, 0)) for k, e in enumerate(one.ends)),
-                one.put(number, load(kept, 0)),
-                store(kept, T.add(load(kept, 0), 1), 0),
+                *(store(e, load(own, k), load(survivors, 0)) for k, e in enumerate(one.ends)),
+                one.put(number, load(survivors, 0)),
+                store(survivors, T.add(load(survivors, 0), 1), 0),
             )
             return allocate(
                 [own, covered],
                 *(store(own, value, k) for k, value in enumerate(ends)),
                 loop("n", LANES, lambda n: store(covered, 0, n), S.LoopKind.VECTORIZED),
-                loop("v", whole_vectors(load(kept, 0)), against),
+                loop("v", whole_vectors(load(survivors, 0)), against),
                 S.IfThenElse(T.equal(total, 0), stays),
             )
 
-        return S.IfThenElse(T.less(load(kept, 0), one.attrs.most), let(load(places, i), box))
+        return S.IfThenElse(T.less(load(survivors, 0), one.attrs.most), let(load(places, i), box))
 
     return loop("i", count, visit)
 

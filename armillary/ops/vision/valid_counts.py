@@ -52,15 +52,15 @@ def _infer_counts(attrs: ValidCountsAttrs, data: Type) -> TupleType:
 
 @get_valid_counts.reference
 def _counts(attrs: ValidCountsAttrs, data: Array) -> tuple[Array, Array, Array]:
-    found, places = np.full_like(data, -1), np.full(data.shape[:2], -1, np.int32)
+    rows_left, places = np.full_like(data, -1), np.full(data.shape[:2], -1, np.int32)
     counts = np.zeros(len(data), np.int32)
     for b, boxes in enumerate(data):
         counted = boxes[:, attrs.score_index] > np.float32(attrs.score_threshold)
         if attrs.id_index >= 0:
             counted &= boxes[:, attrs.id_index] >= 0
         counts[b] = counted.sum()
-        found[b, : counts[b]], places[b, : counts[b]] = boxes[counted], np.flatnonzero(counted)
-    return counts, found, places
+        rows_left[b, : counts[b]], places[b, : counts[b]] = boxes[counted], np.flatnonzero(counted)
+    return counts, rows_left, places
 
 
 @get_valid_counts.compute

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
-from armillary.base.node import FieldMakers, Node, node
+from armillary.base.node import FieldConverters, Node, node
 from armillary.errors import Span, TypeMismatch
 from armillary.relay import walk
 from armillary.relay.adt.types import GlobalTypeVar
@@ -30,7 +30,7 @@ from armillary.relay.types import Type
 class Constructor(Expr):
     """One form of a type: its label and the types of what it holds."""
 
-    _made: ClassVar[FieldMakers] = {"inputs": tuple}
+    _converters: ClassVar[FieldConverters] = {"inputs": tuple}
     label: str
     inputs: tuple[Type, ...]
     belong_to: GlobalTypeVar
@@ -73,7 +73,7 @@ class PatternVar(Pattern):
 class PatternConstructor(Pattern):
     """A value of that form whose fields match."""
 
-    _made: ClassVar[FieldMakers] = {"patterns": lambda given: tuple(given or ())}
+    _converters: ClassVar[FieldConverters] = {"patterns": lambda patterns: tuple(patterns or ())}
     constructor: Constructor
     patterns: tuple[Pattern, ...] = ()
 
@@ -82,7 +82,7 @@ class PatternConstructor(Pattern):
 class PatternTuple(Pattern):
     """A tuple whose fields match."""
 
-    _made: ClassVar[FieldMakers] = {"patterns": tuple}
+    _converters: ClassVar[FieldConverters] = {"patterns": tuple}
     patterns: tuple[Pattern, ...]
 
 
@@ -99,7 +99,7 @@ class Clause(Expr):
 class Match(Expr):
     """The first clause whose pattern fits the data; `complete`: one always does."""
 
-    _made: ClassVar[FieldMakers] = {"clauses": tuple}
+    _converters: ClassVar[FieldConverters] = {"clauses": tuple}
     data: Expr
     clauses: tuple[Clause, ...]
     complete: bool = True

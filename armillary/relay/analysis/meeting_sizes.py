@@ -85,9 +85,9 @@ def always_computed(body: Expr) -> list[Expr]:
 # --- one size for two ---------------------------------------------------------------------------------------------
 
 
-def _united(meetings: Iterable[Meeting], given: Mapping[str, Size]) -> dict[str, Known]:
+def _united(meetings: Iterable[Meeting], sizes: Mapping[str, Size]) -> dict[str, Known]:
     """What stands for each size of a parameter, before bounds are narrowed: itself, another one, or a number."""
-    equal: dict[str, Known] = {name: size(name) for name in given}
+    equal: dict[str, Known] = {name: size(name) for name in sizes}
     for meeting in meetings:
         a, b = _alone(meeting.a, meeting.b)
         _unite(equal, a, b)
@@ -128,12 +128,12 @@ def _root(equal: dict[str, Known], side: Known) -> Known | None:
     return equal.get(named.name) if named is not None else None
 
 
-def _narrowed(known: Known, equal: dict[str, Known], given: Mapping[str, Size]) -> Known:
+def _narrowed(known: Known, equal: dict[str, Known], sizes: Mapping[str, Size]) -> Known:
     """What stands for sizes that are equal: a number, or the first of them within the bounds of all."""
     retained = as_size(known)
     if retained is None:
         return known
-    same = [given[name] for name, other in equal.items() if other == known]
+    same = [sizes[name] for name, other in equal.items() if other == known]
     low, high = max(s.low for s in same), min(s.high for s in same)
-    first = given[retained.name]
+    first = sizes[retained.name]
     return size(first.name, low, high, math.lcm(*(s.step for s in same)), first.hint, first.origin)

@@ -39,10 +39,10 @@ def with_open_parameters(module: IRModule) -> IRModule | None:
     return result if _are_free(result["main"], result) else None
 
 
-def sizes_given(parameters: Iterable[Type], given: Iterable[Type]) -> dict[str, int] | None:
+def sizes_given(parameters: Iterable[Type], arguments: Iterable[Type]) -> dict[str, int] | None:
     """The sizes of parameters that arguments of these types give, by name; None where one has two values, or 0."""
     values: dict[str, int] = {}
-    for wanted, got in zip(parameters, given, strict=True):
+    for wanted, got in zip(parameters, arguments, strict=True):
         for one, other in zip(tensor_fields(wanted), tensor_fields(got), strict=True):
             for dim, value in zip(one.shape, other.static, strict=True):
                 named = as_size(dim)

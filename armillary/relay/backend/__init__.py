@@ -41,9 +41,9 @@ class _Named:
             if key not in known:
                 message = f'Attribute "{key}" is not available on this {kind}'
                 raise ConfigError(message, hint=f"{self.name} has: {', '.join(known)}")
-            found = _TYPES.get(type(value), type(value).__name__)
-            if found != known[key]:
-                raise ConfigError(f'Attribute "{key}" should have type "{known[key]}" but instead found "{found}"')
+            text = _TYPES.get(type(value), type(value).__name__)
+            if text != known[key]:
+                raise ConfigError(f'Attribute "{key}" should have type "{known[key]}" but instead found "{text}"')
 
     def __str__(self) -> str:
         return self.name

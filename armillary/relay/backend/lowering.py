@@ -53,8 +53,8 @@ def lower_call(call: Call, inputs: Sequence[te.Tensor], target: object, otype: T
     del otype  # follows from the inputs
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         raise TypeMismatch("lower_call takes a call of an operator", hint="relay.add(x, y), not a function of it")
-    made, outputs = select_implementation(call.op, call.attrs, inputs, None, target)
-    return LoweredOutput(outputs, made)
+    tensors, outputs = select_implementation(call.op, call.attrs, inputs, None, target)
+    return LoweredOutput(outputs, tensors)
 
 
 @boundary("te_compiler.select_implementation", arguments=True)
@@ -102,8 +102,8 @@ def _computed(chosen: Implementation, workload: Workload, inputs: Sequence[te.Te
     if rule is None:
         raise TypeMismatch(f"operator {workload.op.name} has no tensor-expression form")
     with workload.target:
-        made = rule(workload.attrs, *inputs)
-    return list(made) if isinstance(made, list | tuple) else [made]
+        outputs = rule(workload.attrs, *inputs)
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
 
 def _offered(chosen: Implementation, workload: Workload) -> OpImplementation:

@@ -32,7 +32,7 @@ def rewritten(what: str, function: object, params: Params, names: tuple[str, ...
         raise TypeMismatch(f"{what}: got {got}, wanted a relay function and its parameters by name")
     values = {name: np.asarray(v.numpy() if hasattr(v, "numpy") else v) for name, v in params.items()}
     added: dict[str, Array] = {}
-    made: dict[str, Expr] = {}
+    changed: dict[str, Expr] = {}
 
     def visit(call: Expr) -> Expr | None:
         if not isinstance(call, Call) or not is_call(call, *names):
@@ -54,9 +54,9 @@ def rewritten(what: str, function: object, params: Params, names: tuple[str, ...
             if not name:
                 return Constant(held)
             key = f"{name}.{ending}"
-            if key not in made:
-                made[key], added[key] = var(key, shape=held.shape, dtype=str(held.dtype)), held
-            return made[key]
+            if key not in changed:
+                changed[key], added[key] = var(key, shape=held.shape, dtype=str(held.dtype)), held
+            return changed[key]
 
         return rule(call, array, new)
 

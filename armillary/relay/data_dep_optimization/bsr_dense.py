@@ -25,9 +25,9 @@ def blocks_of(matrix: Array, blocksize: tuple[int, int], sparsity_threshold: flo
     return result if 1 - result.density >= sparsity_threshold and len(result.data) else None
 
 
-def named(found: BlockRows, new: New) -> tuple[Expr, Expr, Expr]:
+def named(rows: BlockRows, new: New) -> tuple[Expr, Expr, Expr]:
     """The parts of a matrix as parameters."""
-    return new("data", found.data), new("indices", found.indices), new("indptr", found.indptr)
+    return new("data", rows.data), new("indices", rows.indices), new("indptr", rows.indptr)
 
 
 @boundary("bsr_dense.convert", arguments=True)

@@ -344,19 +344,19 @@ class Op(Expr):
     def _of_values(self, tensors: tuple[Expr, ...], positional: Sequence[object], named: dict[str, object]) -> Call:
         """A call with expressions for attributes: numbers where they are known, else `dynamic`."""
         names = [f.name for f in dataclasses.fields(self.attrs_class or object)]
-        given = {**named, **dict(zip(names, positional, strict=False))}
-        known = {n: slots.static_attribute(v) if isinstance(v, Expr) else v for n, v in given.items()}
-        values = {n: v for n, v in given.items() if isinstance(v, Expr) and known[n] is None}
+        values_by_name = {**named, **dict(zip(names, positional, strict=False))}
+        known = {n: slots.static_attribute(v) if isinstance(v, Expr) else v for n, v in values_by_name.items()}
+        values = {n: v for n, v in values_by_name.items() if isinstance(v, Expr) and known[n] is None}
         settings = {n: _freeze(v) for n, v in known.items() if n not in values}
-        if not values or len(positional) > len(names) or not set(given) <= set(names):
+        if not values or len(positional) > len(names) or not set(values_by_name) <= set(names):
             return Call(self, tensors, self.make_attrs(positional[len(names) :], known))
         return slots.dynamic_call(self, tensors, settings, values)
 
-    def _tensors(self, given: list[object]) -> tuple[Expr, ...]:
-        if self.variadic and isinstance(given[-1], tuple | list):
-            given[-1] = Tuple(tuple(as_expr(v) for v in given[-1]))
-        like = next((g for g in given if isinstance(g, Expr)), None)
-        return tuple(as_expr(g, like) for g in given)
+    def _tensors(self, operands: list[object]) -> tuple[Expr, ...]:
+        if self.variadic and isinstance(operands[-1], tuple | list):
+            operands[-1] = Tuple(tuple(as_expr(v) for v in operands[-1]))
+        like = next((g for g in operands if isinstance(g, Expr)), None)
+        return tuple(as_expr(g, like) for g in operands)
 
     def of_text(self, args: Sequence[Expr], named: dict[str, object]) -> Call:
         """A call as texts write it: of some operators (nn.pad) an attribute stands behind the tensors."""

@@ -92,10 +92,10 @@ class DFPattern:
 
     def rewrite(self, callback: Callable[[Expr, Expr, Any], Expr], expr: Expr) -> Expr:
         """Replace what matches by `callback(pre, post, node_map)`."""
-        made = DFPatternCallback()
-        made.pattern = self
-        made.callback = callback  # type: ignore[method-assign, assignment]
-        return rewrite(made, expr)
+        own = DFPatternCallback()
+        own.pattern = self
+        own.callback = callback  # type: ignore[method-assign, assignment]
+        return rewrite(own, expr)
 
     def partition(self, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
         """Put each match that `check` accepts into a function of its own, called in its place."""

@@ -61,14 +61,14 @@ def _leaks(inside: dict[int, Expr], root: Expr, used_by: dict[int, list[Expr]]) 
     return any(id(user) not in inside for e in inner for user in used_by.get(id(e), ()))
 
 
-def _inner_nodes(found: Bindings) -> dict[int, Expr]:
+def _inner_nodes(bindings: Bindings) -> dict[int, Expr]:
     """The nodes a match puts inside its function, by id."""
     inside: dict[int, Expr] = {}
-    for pattern, expr in found.items():
+    for pattern, expr in bindings.items():
         if pattern.inside == "yes" or (pattern.inside == "constants" and isinstance(expr, Constant)):
             inside[id(expr)] = expr
         if pattern.ancestor is not None:
-            inside |= _between(expr, found[pattern.ancestor])
+            inside |= _between(expr, bindings[pattern.ancestor])
     called = [e for e in inside.values() if isinstance(e, Function)]
     bodies = {id(part) for function in called for part in post_order(function) if part is not function}
     return {key: e for key, e in inside.items() if key not in bodies}

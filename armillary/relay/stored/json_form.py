@@ -279,10 +279,10 @@ class _Reader:
     def exprs(self, node: dict[str, Json], key: str) -> tuple[Expr, ...]:
         return tuple(self._expr(index, key) for index in self._list(node, key))
 
-    def var(self, made: Expr) -> Var:
-        if not isinstance(made, Var):
-            raise self.damaged(f"binds a {type(made).__name__}, wanted a Var")
-        return made
+    def var(self, expr: Expr) -> Var:
+        if not isinstance(expr, Var):
+            raise self.damaged(f"binds a {type(expr).__name__}, wanted a Var")
+        return expr
 
     # --- one kind each ---
 

@@ -90,9 +90,9 @@ def call(name: str, *args: object, **attrs: object) -> Call:  # expressions or n
     return get_op(name)(*args, **attrs)
 
 
-def with_span(made: Expr, source: Call) -> Expr:
+def with_span(call: Expr, source: Call) -> Expr:
     """A call that was made, at the place of another in the text."""
-    return Call(made.op, made.args, made.attrs, source.span) if isinstance(made, Call) else made
+    return Call(call.op, call.args, call.attrs, source.span) if isinstance(call, Call) else call
 
 
 def transposed(expr: Expr, axes: tuple[int, ...]) -> Expr:

@@ -61,11 +61,11 @@ def flexible_shape_dispatch(
         result[name] = bucket_function = with_types(main, axes.types(main, bucket))
         checked = infer_type(bucket_function, result)
         assert isinstance(checked, FuncType), "a function has a function's type"
-        given = checked.ret_type
+        result_type = checked.ret_type
 
-        def called(args: Sequence[Expr], name: GlobalVar = name, given: Type = given) -> Expr:
+        def called(args: Sequence[Expr], name: GlobalVar = name, result_type: Type = result_type) -> Expr:
             value = Call(name, tuple(args))
-            return axes.cut(value, given, size) if affects_output else value
+            return axes.cut(value, result_type, size) if affects_output else value
 
         exact = called(params)
         if auto_pad:

@@ -34,9 +34,11 @@ CPU = 1
 _TYPES = {"cpu": 1, "llvm": 1, "c": 1, "cl": 4, "opencl": 4, "gpu": 4, "ext_dev": 12}
 
 
-def device_targets(given: Mapping[object, object] | Iterable[object], host: object = None) -> DeviceTargets:
+def device_targets(by_device: Mapping[object, object] | Iterable[object], host: object = None) -> DeviceTargets:
     """Of a mapping from devices (numbers, names, Devices) to whatever Target accepts, or of targets alone."""
-    pairs = given.items() if isinstance(given, Mapping) else [(as_target(t).kind.device_type, t) for t in given]
+    pairs = (
+        by_device.items() if isinstance(by_device, Mapping) else [(as_target(t).kind.device_type, t) for t in by_device]
+    )
     targets: dict[int, Target] = {}
     for key, value in pairs:
         device, target = _device_type(key), as_target(value)
@@ -56,13 +58,13 @@ def device_targets(given: Mapping[object, object] | Iterable[object], host: obje
     return DeviceTargets(targets[main], tuple((d, t) for d, t in targets.items() if d != main))
 
 
-def _main_device(given: list[int]) -> int:
+def _main_device(devices: list[int]) -> int:
     context = PassContext.current()
     asked = context.get(FALLBACK) if FALLBACK.name in context.config else None
-    if asked is not None and asked not in given:
-        shown = ", ".join(map(str, given))
+    if asked is not None and asked not in devices:
+        shown = ", ".join(map(str, devices))
         raise TargetError(f"{FALLBACK.name} is {asked}, targets are given for {shown}", hint="give a target for it")
-    return int(asked if asked is not None else CPU if CPU in given else given[0])
+    return int(asked if asked is not None else CPU if CPU in devices else devices[0])
 
 
 def _device_type(key: object) -> int:

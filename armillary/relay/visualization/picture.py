@@ -117,11 +117,11 @@ class _Builder:
         """What is drawn: the body of a function."""
         return self.root.body if isinstance(self.root, Function) else self.root
 
-    def _box(self, box: Box, reads: Sequence[tuple[int, Type]], made: Type) -> list[tuple[int, Type]]:
+    def _box(self, box: Box, reads: Sequence[tuple[int, Type]], result_type: Type) -> list[tuple[int, Type]]:
         number = len(self.boxes)
         self.boxes.append(box)
         self.edges += [Edge(source, number, shape_text(ty)) for source, ty in reads]
-        return [(number, made)]
+        return [(number, result_type)]
 
     def _input(self, var: Var) -> None:
         row = Row(f"%{var.name_hint}", "", shape_text(var.checked_type))

@@ -122,11 +122,11 @@ def _through(
             continue
         if whole is None:
             assert isinstance(body, Reduce), "others are passed through"
-            found: Tensor | None = _by_jacobian(tensor, body, adjoint, lead, source)
+            total: Tensor | None = _by_jacobian(tensor, body, adjoint, lead, source)
         else:
-            found = _adjoint(tensor, adjoint, lead, source, *whole)
-        if found is not None:
-            adjoints.setdefault(source, []).append(found)
+            total = _adjoint(tensor, adjoint, lead, source, *whole)
+        if total is not None:
+            adjoints.setdefault(source, []).append(total)
 
 
 Whole = tuple[Expr, Expr, Expr, tuple[IterVar, ...]]  # what is derived, a weight, a condition, the reduction axes

@@ -67,16 +67,16 @@ def solve(equations: Sequence[Equation], axes: Mapping[Var, int | Expr]) -> Solu
     return result
 
 
-def _best(found: Solution, equations: list[Equation]) -> tuple[int, Var, int, Expr] | None:
+def _best(solution: Solution, equations: list[Equation]) -> tuple[int, Var, int, Expr] | None:
     """An equation, the axis to solve it for, its factor, and what factor * axis is equal to."""
     best, most = None, -1.0
     for at, (index, wanted) in enumerate(equations):
         factors: dict[Var, int] = {}
-        rest = _linear(index, found.left, 1, factors)
+        rest = _linear(index, solution.left, 1, factors)
         if rest is None:
             continue
         for var, factor in factors.items():
-            extent = T.as_int(T.convert(found.left[var]))
+            extent = T.as_int(T.convert(solution.left[var]))
             size = float("inf") if extent is None else float(extent)
             if factor and size > most:
                 others = [T.mul(v, T.const(k, v.dtype)) for v, k in factors.items() if v is not var and k]

@@ -199,9 +199,9 @@ class Parser:
         with self._block(), self.builder.for_range(low, high, name, kind=named) as var:
             self._define(name, var)
             self._body(body)
-        last_made = self.builder._blocks[-1][-1]
-        if tag and isinstance(last_made, For):
-            loop = For(last_made.var, last_made.min, last_made.extent, LoopKind.THREAD, last_made.body, str(tag))
+        innermost = self.builder._blocks[-1][-1]
+        if tag and isinstance(innermost, For):
+            loop = For(innermost.var, innermost.min, innermost.extent, LoopKind.THREAD, innermost.body, str(tag))
             self.builder._blocks[-1][-1] = loop
 
     def _if(self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:

@@ -54,16 +54,16 @@ class _Writer:
 
     def function(self, function: S.PrimFunc, name: str, outputs: int) -> str:
         count = len(function.params) - outputs
-        outer, made = function.params[:count], function.params[count:]
+        outer, results = function.params[:count], function.params[count:]
         self.lines.append(f"def {name}({', '.join(self.name(p) for p in outer)}):")
         for buffer in function.params:
             if isinstance(buffer, S.Buffer):
                 self._sizes(buffer)
-        for buffer in made:
+        for buffer in results:
             assert isinstance(buffer, S.Buffer), "outputs are tensors"
             self._line(1, f'{self.name(buffer)} = output_tensor({self._shape(buffer)}, "{buffer.dtype}")')
         self.stmt(function.body, 1)
-        self._line(1, f"return {', '.join(self.name(b) for b in made)}")
+        self._line(1, f"return {', '.join(self.name(b) for b in results)}")
         return "\n".join(self.lines) + "\n"
 
     def _sizes(self, buffer: S.Buffer) -> None:

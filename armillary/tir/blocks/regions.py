@@ -55,23 +55,23 @@ class _Detector:
         self.reads: dict[S.Buffer, list[Span]] = {}
         self.writes: dict[S.Buffer, list[Span]] = {}
 
-    def regions(self, found: dict[S.Buffer, list[Span]]) -> tuple[BufferRegion, ...]:
+    def regions(self, spans_of: dict[S.Buffer, list[Span]]) -> tuple[BufferRegion, ...]:
         result = []
-        for buffer, spans in found.items():
+        for buffer, spans in spans_of.items():
             ranges = [E.Range.from_min_extent(low, simplify(high - low + 1)) for low, high in spans]
             if buffer not in self.own:
                 result.append(BufferRegion(buffer, tuple(ranges)))
         return tuple(result)
 
-    def touch(self, found: dict[S.Buffer, list[Span]], buffer: S.Buffer, spans: list[Span]) -> None:
-        before = found.get(buffer)
+    def touch(self, spans_of: dict[S.Buffer, list[Span]], buffer: S.Buffer, spans: list[Span]) -> None:
+        before = spans_of.get(buffer)
         if before is not None:
             spans = [_union(a, b) for a, b in zip(before, spans, strict=True)]
-        found[buffer] = spans
+        spans_of[buffer] = spans
 
-    def access(self, found: dict[S.Buffer, list[Span]], buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> None:
+    def access(self, spans_of: dict[S.Buffer, list[Span]], buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> None:
         spans = [self.span(i, size) for i, size in zip(indices, buffer.shape, strict=True)]
-        self.touch(found, buffer, spans)
+        self.touch(spans_of, buffer, spans)
 
     def span(self, index: E.Expr, size: E.Expr) -> Span:
         """The values of an index over the loops inside the block."""

@@ -58,8 +58,8 @@ def blockized(func: S.PrimFunc, path: Sequence[S.Stmt], name: str) -> S.PrimFunc
     whole = Block(tuple(outer), (), (), name, body, init)
     reads, writes = block_regions(whole)
     predicate = build.all_of(*[c for c in conditions if not uses_any(c, set(ranges))])
-    made = BlockRealize(tuple(p[0] for p in parts), predicate, replace(whole, reads=reads, writes=writes))
-    return with_statement(func, top, made)
+    result = BlockRealize(tuple(p[0] for p in parts), predicate, replace(whole, reads=reads, writes=writes))
+    return with_statement(func, top, result)
 
 
 def serial_like(loops: Sequence[S.For], body: S.Stmt) -> S.Stmt:
@@ -153,5 +153,5 @@ def _init(realize: BlockRealize, loops: Sequence[S.For]) -> S.Stmt:
     first = Block(axes, (), (), f"{block.name_hint}_init", body)
     reads, writes = block_regions(first)
     predicate = substitute_expr(realize.predicate, fresh)
-    made = BlockRealize(values, predicate, replace(first, reads=reads, writes=writes))
-    return serial_loops([(v, s.extent) for s in needed if isinstance(v := fresh[s.var], E.Var)], made)
+    result = BlockRealize(values, predicate, replace(first, reads=reads, writes=writes))
+    return serial_loops([(v, s.extent) for s in needed if isinstance(v := fresh[s.var], E.Var)], result)

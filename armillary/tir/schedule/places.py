@@ -214,17 +214,17 @@ class BlockPrimitives(State):
 
         Whoever asks a block what it touches no longer hears of them: whether that is right is for the caller to know.
         """
-        block_found = self._block(block)
+        block_node = self._block(block)
         field = {"read": "reads", "write": "writes"}.get(buf_type)
         if field is None:
             raise ScheduleError(f"unsafe_hide_buffer_access: no kind {buf_type!r}", hint='there are "read" and "write"')
-        regions = getattr(block_found, field)
+        regions = getattr(block_node, field)
         wrong = [k for k in buf_index_array if not 0 <= k < len(regions)]
         if wrong:
             message = f"block {block.name} {field} {len(regions)} buffers, there is no number {wrong[0]}"
             raise ScheduleError(f"unsafe_hide_buffer_access: {message}")
         retained = tuple(region for k, region in enumerate(regions) if k not in buf_index_array)
-        self._put(block.function, block_found, replace(block_found, **{field: retained}))
+        self._put(block.function, block_node, replace(block_node, **{field: retained}))
 
 
 def _named(primitive: str, block: BlockRV, buffers: Sequence[S.Buffer], which: object) -> S.Buffer:

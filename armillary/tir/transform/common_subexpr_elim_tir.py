@@ -125,12 +125,12 @@ class _Sharing:
         """Expressions that occur at least twice and whose variables are known in front of `body`, smallest first."""
         bound = {n.var for n in post_order(body) if isinstance(n, S.For | S.LetStmt | E.Let)}
         counts: Counter[int] = Counter()
-        found: dict[int, E.Expr] = {}
+        shared: dict[int, E.Expr] = {}
         for root in _roots(body):
             counts.update(self.number.written(root))
             for part in _expressions(root):
-                found.setdefault(self.number(part), part)
-        able = {n: e for n, e in found.items() if counts[n] > 1 and _can_move(e, bound)}
+                shared.setdefault(self.number(part), part)
+        able = {n: e for n, e in shared.items() if counts[n] > 1 and _can_move(e, bound)}
         return self._largest_first(able, counts)
 
     def _largest_first(self, able: dict[int, E.Expr], counts: Counter[int]) -> list[tuple[int, E.Expr]]:

@@ -64,8 +64,8 @@ def insert_barriers(
 
 def shared_buffers(body: S.Stmt) -> frozenset[S.Buffer]:
     """What is allocated for a group."""
-    found = (n.buffer for n in all_statements(body) if isinstance(n, S.Allocate))
-    return frozenset(b for b in found if b.scope == "shared")
+    buffers = (n.buffer for n in all_statements(body) if isinstance(n, S.Allocate))
+    return frozenset(b for b in buffers if b.scope == "shared")
 
 
 def global_buffers(body: S.Stmt, threads: frozenset[E.Var], groups: frozenset[E.Var], name: str) -> frozenset[S.Buffer]:
@@ -133,14 +133,14 @@ class _Inserter:
         return item, before + self.accesses(item)
 
     def sequence(self, item: S.SeqStmt, before: _Access) -> tuple[S.Stmt, _Access]:
-        made: list[S.Stmt] = []
+        statements: list[S.Stmt] = []
         for part in item.statements:
             if self.conflict(_seen(before, part), self.accesses(part)):
-                made.append(self.barrier())
+                statements.append(self.barrier())
                 before = _Access()
             inner, before = self.stmt(part, before)
-            made.append(inner)
-        return S.seq(*made), before
+            statements.append(inner)
+        return S.seq(*statements), before
 
     def loop(self, item: S.For, before: _Access) -> tuple[S.Stmt, _Access]:
         """A barrier at the start of each iteration, if one iteration's end and the next one's start conflict."""

@@ -85,16 +85,16 @@ def _share(buffers: list[S.Buffer], statements: list[S.Stmt]) -> S.Stmt:
     return _rebuild(homes, retained, statements)
 
 
-def _rebuild(homes: list[_Home], kept: list[S.Buffer], statements: list[S.Stmt]) -> S.Stmt:
+def _rebuild(homes: list[_Home], buffers: list[S.Buffer], statements: list[S.Stmt]) -> S.Stmt:
     mapping: dict[S.Buffer, S.Buffer] = {}
     for home in homes:
         shape = (build.const(home.size, home.buffer.shape[0].dtype),)
         target = home.buffer if _constant_size(home.buffer) == home.size else replace(home.buffer, shape=shape)
         mapping.update((b, target) for b in home.members if b is not target)
-        kept.append(target)
+        buffers.append(target)
     body = S.seq(*statements)
     body = rename_buffers(body, mapping) if mapping else body
-    for buffer in reversed(kept):
+    for buffer in reversed(buffers):
         body = S.Allocate(buffer, body)
     return body
 

@@ -404,8 +404,8 @@ def lstm_python(
 
 FUNCTIONS: dict[str, AnyFunction] = {
     **{
-        made.__name__: made
-        for made in (
+        function.__name__: function
+        for function in (
             affine_grid_python,
             batch_matmul,
             batch_norm,

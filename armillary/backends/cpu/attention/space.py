@@ -40,11 +40,11 @@ class Plan:
         return tuple(zip(KNOBS, (self.rows, self.keys, self.features), strict=True))
 
 
-def plan_of(size: Sizes, cpu: CpuModel, lanes: int, given: Config = ()) -> Plan:
+def plan_of(size: Sizes, cpu: CpuModel, lanes: int, config: Config = ()) -> Plan:
     """The block of rows and the tiles, among those that agree with what is given: by the cost model on two FMA ports;
     one is busy with any, so padding decides."""
-    if given:
-        agreeing = [plan for plan, _ in ranked_plans(size, cpu, lanes) if set(given) <= set(plan.config())]
+    if config:
+        agreeing = [plan for plan, _ in ranked_plans(size, cpu, lanes) if set(config) <= set(plan.config())]
         if agreeing:
             return agreeing[0]
     return _default(size, cpu, lanes)
@@ -157,9 +157,9 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [plan.config() for plan, _ in plans_of(workload, cpu)]
 
 
-def _pick(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+def _pick(workload: Workload, cpu: CpuModel, config: Config = ()) -> Config:
     own = plan_of(sizes_here(workload), cpu, cpu.lanes).config()
-    return agreeing(_space(workload, cpu), given)[0] if given else own
+    return agreeing(_space(workload, cpu), config)[0] if config else own
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:

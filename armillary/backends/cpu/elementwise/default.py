@@ -79,21 +79,21 @@ def _schedule_gather(schedule: te.Schedule, tensor: te.Tensor, rows: Sequence[te
         _, vector = stage.split(last, factor=lanes)
         stage.vectorize(vector)
     for row in rows:
-        made = schedule[row]
-        made.compute_at(stage, at)
-        if static_extent(made.op.axis[-1]) >= lanes:
-            _, vector = made.split(made.op.axis[-1], factor=lanes)
-            made.vectorize(vector)
+        row_stage = schedule[row]
+        row_stage.compute_at(stage, at)
+        if static_extent(row_stage.op.axis[-1]) >= lanes:
+            _, vector = row_stage.split(row_stage.op.axis[-1], factor=lanes)
+            row_stage.vectorize(vector)
 
 
-def keep_transpositions(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
+def keep_transpositions(schedule: te.Schedule, outputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     """Store what a stage reads across memory, if that can be transposed by tiles and the stage as a whole cannot.
 
     Gives the stages that stay, producers first. A concatenation of blocked and plain channels is one: its elements
     would be collected one by one, at 39 cycles a vector; to transpose a part first takes 6.
     """
     result: list[te.Tensor] = []
-    for tensor in kept:
+    for tensor in outputs:
         if isinstance(tensor.op, te.ComputeOp) and transposed_axis(schedule, tensor.op) is None:
             result += [part for part in _crossing_parts(schedule, tensor.op) if part not in result]
         result.append(tensor)
@@ -122,9 +122,9 @@ def _crossing_parts(schedule: te.Schedule, op: te.ComputeOp) -> list[te.Tensor]:
     return result
 
 
-def keep_row_values(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
+def keep_row_values(schedule: te.Schedule, outputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     """Store what is dear and the same for a whole row: an inverse, a logarithm. Gives the stages that stay."""
-    last = max((len(t.op.axis) for t in kept), default=0)
+    last = max((len(t.op.axis) for t in outputs), default=0)
     result = []
     for stage in schedule.stages:  # producers come first
         op = stage.op
@@ -291,10 +291,10 @@ def _fuse_run(stage: te.Stage, axes: list[te.IterVar], count: int, lanes: int) -
 
 def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, work: int) -> bool:
     """A map that reads along another axis than it writes: vectors as they are read, transposed in registers."""
-    found = transposed_axis(schedule, tensor.op)
-    if found is None:
+    moved_axis = transposed_axis(schedule, tensor.op)
+    if moved_axis is None:
         return False
-    crossing, length = found
+    crossing, length = moved_axis
     position = next(i for i, axis in enumerate(tensor.op.axis) if axis is crossing)
     if all(static_extent(axis) == 1 for axis in tensor.op.axis[position + 1 :]):
         return False  # what is written lies along the same axis

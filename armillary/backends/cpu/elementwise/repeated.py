@@ -13,7 +13,7 @@ from armillary.tir.build import as_int
 from armillary.tir.expr import Expr, FloorDiv, FloorMod, IterVar, ProducerLoad, TruncDiv, TruncMod, Var
 
 
-def keep_divided(schedule: te.Schedule, kept: list[te.Tensor]) -> list[te.Tensor]:
+def keep_divided(schedule: te.Schedule, outputs: list[te.Tensor]) -> list[te.Tensor]:
     """Store inlined stages that divide by a size and are read for each element of an axis; gives what stays."""
     dear: set[int] = set()  # stages in which something is divided, by and by
     for stage in schedule.stages:  # producers come first
@@ -34,7 +34,7 @@ def keep_divided(schedule: te.Schedule, kept: list[te.Tensor]) -> list[te.Tensor
                 schedule[source].compute_root()
                 stored = True
     if not stored:
-        return kept
+        return outputs
     return [s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp) and not s.is_inline]
 
 

@@ -120,11 +120,11 @@ def _whole_rows(attrs: object, data: te.Tensor, batch: list[int], chunks: int, c
 
     Behind the last row it is repeated, which nobody reads; behind the last term there are zeros.
     """
-    rows, given, terms = math.prod(batch), te.static_shape(data)[-1], _whole_terms(data)
+    rows, depth, terms = math.prod(batch), te.static_shape(data)[-1], _whole_terms(data)
     steps = terms * DType(data.dtype).bytes // DEPTH
     panel = panel_of(attrs, rows, chunks, steps, cpu_model(Target.current() or Target("llvm")))
     whole = -(-rows // panel.whole) * panel.whole
-    if whole == rows == batch[-1] and terms == given and isinstance(data.op, te.PlaceholderOp):
+    if whole == rows == batch[-1] and terms == depth and isinstance(data.op, te.PlaceholderOp):
         return data
 
     def element(*index: te.Expr) -> te.Expr:
@@ -135,7 +135,7 @@ def _whole_rows(attrs: object, data: te.Tensor, batch: list[int], chunks: int, c
             at.append(row % extent)
             row = row // extent
         value = data(*lead, row, *reversed(at), k)
-        return value if terms == given else te.if_then_else(te.likely(k < given), value, te.const(0, value.dtype))
+        return value if terms == depth else te.if_then_else(te.likely(k < depth), value, te.const(0, value.dtype))
 
     shape = (whole, terms) if count is None else (count, whole, terms)
     copied: te.Tensor = te.compute(shape, element, name="rows", tag=PACKED)

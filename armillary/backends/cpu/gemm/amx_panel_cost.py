@@ -63,7 +63,7 @@ def part_of(panel: Panel, steps: int) -> int:
 @lru_cache(maxsize=512)
 def ranked(rows: int, chunks: int, steps: int, cpu: CpuModel) -> tuple[tuple[Panel, float], ...]:
     """Panels with the cycles of the product, the best first."""
-    afar, found = ROWS * DEPTH / cpu.memory.l2, []
+    afar, costs = ROWS * DEPTH / cpu.memory.l2, []
 
     def load(count: int) -> float:
         """Cycles to load a tile of so many tiles of rows or columns, which are all read before it is again."""
@@ -76,5 +76,5 @@ def ranked(rows: int, chunks: int, steps: int, cpu: CpuModel) -> tuple[tuple[Pan
         step, share = max(panel.rows * panel.columns * panel.height * ROW_CYCLES, loads), panel.rows * panel.columns / 4
         parts = -(-steps // part_of(panel, steps))
         each = step * steps + (START_CYCLES + PART_CYCLES * (parts - 1)) * share
-        found.append((panel, -(-rows // panel.whole) * panel.blocks * (chunks // panel.columns) * each))
-    return tuple(sorted(found, key=lambda row: row[1]))
+        costs.append((panel, -(-rows // panel.whole) * panel.blocks * (chunks // panel.columns) * each))
+    return tuple(sorted(costs, key=lambda row: row[1]))

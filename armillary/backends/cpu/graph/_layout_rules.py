@@ -165,7 +165,7 @@ def _conv2d_dot_operands(
     outer = agreed_block(expr, weight[0] // expr.attrs.groups, request)
     if not outer or not inner:
         return None
-    found = blocked(_DOT_OPERATORS[word], expr, inner, outer, "OIHW")
+    layout = blocked(_DOT_OPERATORS[word], expr, inner, outer, "OIHW")
     cpu = cpu_of(request)
     together = _tiled_channels(expr, weight, inner, outer, cpu, word) or inner
     chunks, blocks = weight[0] // outer, -(-weight[1] // together)
@@ -180,7 +180,7 @@ def _conv2d_dot_operands(
     if cpu is not None and joins_products(expr, cpu):
         assert isinstance(expr.args[1], Constant), "joins_products has looked"  # by shorter blocks taps would be joined
         changes["is_symmetric"] = bool(inner % LONG == 0 or expr.args[1].data.min() > -128)
-    return _with_dot_weight(found, packed, changes)
+    return _with_dot_weight(layout, packed, changes)
 
 
 def _conv2d_first_layer(expr: Call, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:

@@ -99,7 +99,7 @@ def _change(function: Function, cpu: CpuModel, smallest: int) -> Expr | None:
     return _rewritten(order, memo) if memo else None
 
 
-def _as_they_are(order: list[Expr], found: Mapping[int, _Fit], parameters: int, cpu: CpuModel) -> list[int]:
+def _as_they_are(order: list[Expr], fits: Mapping[int, _Fit], parameters: int, cpu: CpuModel) -> list[int]:
     """The weights that all of their readers read faster in the narrow type."""
     readers = users(order)
 
@@ -107,7 +107,7 @@ def _as_they_are(order: list[Expr], found: Mapping[int, _Fit], parameters: int, 
         between = parameters if len(readers[key]) == 1 else fit.weight.nbytes
         return all(_waits(e, key, between, cpu) for e in readers[key])
 
-    return [key for key, fit in found.items() if is_better(key, fit)]
+    return [key for key, fit in fits.items() if is_better(key, fit)]
 
 
 def _inside(function: Function, order: list[Expr]) -> set[int]:

@@ -44,7 +44,7 @@ BLOCKED = re.compile(r"NCHW\d+c")
 MAX_ELEMENTS = 72  # of all windows of a tile
 MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
 # the element first: whether it is NaN is then asked once, however many windows it lies in
-larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest, name="max")
+larger = te.comm_reducer(lambda largest, element: te.max(element, largest), lowest, name="max")
 
 
 def _applies(workload: Workload) -> str | None:
@@ -64,18 +64,20 @@ def element_along(
 
     The axis has `size` elements and `count` results.
     """
-    found = at * pool.strides[n] + axis.var * pool.dilation[n] - pool.pads[n][0]
+    position = at * pool.strides[n] + axis.var * pool.dilation[n] - pool.pads[n][0]
     last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
     reaches_out = bounds(size - last)[0] <= 0
-    return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < T.convert(size)] if reaches_out else [])
+    return position, ([position >= 0] if pool.pads[n][0] else []) + (
+        [position < T.convert(size)] if reaches_out else []
+    )
 
 
 def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
     average = op == "nn.avg_pool2d"
     sizes = te.extents(x)
-    given = TensorType(sizes, x.dtype)
-    pool, counts = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given).known
+    type_of_data = TensorType(sizes, x.dtype)
+    pool, counts = normal(op, attrs, 2, type_of_data), infer_pool(op, attrs, 2, type_of_data).known
     axes = reduce_axes(pool.kernel, ["ky", "kx"])
     combine = te.sum if average else larger
 

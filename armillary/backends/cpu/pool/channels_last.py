@@ -52,14 +52,14 @@ def _applies(workload: Workload) -> str | None:
 def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:
     """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
     average = op == "nn.avg_pool2d"
-    given = TensorType(te.static_shape(x), x.dtype)
-    pool, result = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given)
+    type_of_data = TensorType(te.static_shape(x), x.dtype)
+    pool, result = normal(op, attrs, 2, type_of_data), infer_pool(op, attrs, 2, type_of_data)
     axes = reduce_axes(pool.kernel, ["ky", "kx"])
     combine = te.sum if average else larger
 
     def element(b: te.Expr, y: te.Expr, z: te.Expr, ch: te.Expr) -> te.Expr:
         (row, rows), (column, columns) = (
-            element_along(pool, n, axes[n], at, given.static[1 + n], result.static[1 + n])
+            element_along(pool, n, axes[n], at, type_of_data.static[1 + n], result.static[1 + n])
             for n, at in enumerate((y, z))
         )
         return combine(x(b, row, column, ch), axis=axes, where=te.all(te.all(*rows), te.likely(te.all(*columns))))

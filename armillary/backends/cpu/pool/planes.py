@@ -125,8 +125,8 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyF
         else:
             where = te.all(row >= 0, row < h)
         if is_inside or not is_long:
-            found: te.Expr = combine(x(b, ch, row, z), axis=[ky], where=where)
-            return found
+            value: te.Expr = combine(x(b, ch, row, z), axis=[ky], where=where)
+            return value
         test = te.likely(te.all(z >= left, z < w + left))
         result: te.Expr = combine(te.if_then_else(test, x(b, ch, row, z - left), fill), axis=[ky], where=where)
         return result
@@ -136,8 +136,8 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyF
     def window(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr) -> te.Expr:
         column = z * sx + kx * dx
         if is_inside or is_long:
-            found: te.Expr = combine(down(b, ch, y, column), axis=[kx])
-            return found
+            rows: te.Expr = combine(down(b, ch, y, column), axis=[kx])
+            return rows
         column = column - left
         value = down(b, ch, y, _clamped(column, w))
         if combine is not te.max or dx > 1:  # one question, of a whole vector
@@ -145,8 +145,8 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: AnyF
         result: te.Expr = combine(value, axis=[kx])
         return result
 
-    found = te.compute(shape, window, name="pool_rows", tag=PACKED)
-    return lambda b, ch, y, z: found(b, ch, y, z)
+    rows = te.compute(shape, window, name="pool_rows", tag=PACKED)
+    return lambda b, ch, y, z: rows(b, ch, y, z)
 
 
 def _clamped(place: te.Expr, size: int) -> te.Expr:

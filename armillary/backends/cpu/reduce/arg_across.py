@@ -49,11 +49,11 @@ def _flattened(op: Op, attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:
     axes = reduced_axes(op.name, attrs.plain, len(shape))
     flat, groups = seen_around(data, axes)
     assert op.compute_rule is not None, f"{op.name} is computed by te"
-    found = op.compute_rule(ArgReduceAttrs(1, select_last_index=attrs.select_last_index), flat)
+    places = op.compute_rule(ArgReduceAttrs(1, select_last_index=attrs.select_last_index), flat)
     count = len(groups[2])
 
     def back(*i: te.Expr) -> te.Expr:
-        result: te.Expr = found(raveled(i[: axes[0]], groups[0]), raveled(i[len(i) - count :], groups[2]))
+        result: te.Expr = places(raveled(i[: axes[0]], groups[0]), raveled(i[len(i) - count :], groups[2]))
         return result
 
     result: te.Tensor = te.compute(reduced_shape(shape, axes, attrs.keepdims), back, name="columns", tag="injective")

@@ -80,8 +80,8 @@ def raveled(indices: Sequence[te.Expr], sizes: Sequence[int]) -> te.Expr:
 def reduced_axes(workload: Workload) -> tuple[int, ...]:
     """The axes of the row, counted from 0."""
     axis, ndim = workload.attrs.axis, len(workload.types[0].shape)  # type: ignore[attr-defined]
-    given = (axis,) if isinstance(axis, int) else axis
-    return tuple(sorted(a % ndim for a in given))
+    axes = (axis,) if isinstance(axis, int) else axis
+    return tuple(sorted(a % ndim for a in axes))
 
 
 def _is_last(workload: Workload) -> str | None:
@@ -111,10 +111,10 @@ def _as_one_axis(op: Op, attrs: SoftmaxAttrs | StandardizeAttrs, data: te.Tensor
         tag="injective",
     )
     result = computed(op, attrs, flat, axis=leading)
-    made: te.Tensor = te.compute(
+    joined: te.Tensor = te.compute(
         shape, lambda *i: result(*i[:leading], raveled(i[leading:], sizes)), name="rows", tag="injective"
     )
-    return made
+    return joined
 
 
 @implement_rows("rows", _is_last, _as_one_axis, sizes="any")

@@ -83,12 +83,12 @@ def block_channels(module: IRModule) -> IRModule:
 def _blocks_of(function: Function) -> Expr:
     plan = plan_blocks(function, PIXEL, PIXEL)
     if not has_channels_last(function):
-        made = LayoutEngine(Request(lanes=PIXEL, plan=plan), partial(_find_rule, SECOND)).run(function)
-        assert isinstance(made, Function), "a function stays one"
-        return with_bound_blocks(made, _NCHW, SECOND.data)
+        result = LayoutEngine(Request(lanes=PIXEL, plan=plan), partial(_find_rule, SECOND)).run(function)
+        assert isinstance(result, Function), "a function stays one"
+        return with_bound_blocks(result, _NCHW, SECOND.data)
     request = Request(lanes=PIXEL, plan=BlockPlan(plan.need, frozenset()))
-    made = LayoutEngine(request, partial(_find_rule, LAST)).run(function)
-    return rewrite(rewrite(made, _as_layout), _joined)
+    result = LayoutEngine(request, partial(_find_rule, LAST)).run(function)
+    return rewrite(rewrite(result, _as_layout), _joined)
 
 
 def has_channels_last(function: Function) -> bool:
@@ -114,11 +114,11 @@ def with_channels_last(function: Function) -> Function:
     """
     params, moved = list[Var](), dict[int, Expr]()
     for param in function.params:
-        given = tensor(param)
-        assert given is not None, "operands of a task are tensors"
+        ty = tensor(param)
+        assert ty is not None, "operands of a task are tensors"
         params.append(param)
-        if given.ndim == len(TO_LAST):
-            params[-1] = var(param.name_hint, TensorType(tuple(given.shape[axis] for axis in TO_LAST), given.dtype))
+        if ty.ndim == len(TO_LAST):
+            params[-1] = var(param.name_hint, TensorType(tuple(ty.shape[axis] for axis in TO_LAST), ty.dtype))
             moved[id(param)] = call("nn.relu", call("transpose", params[-1], axes=TO_SECOND))
     result = Function(tuple(params), call("transpose", substitute(function.body, moved), axes=TO_LAST))
     infer_type(result)
@@ -140,11 +140,11 @@ def _move(expr: Expr) -> tuple[Layout, Layout] | None:
 
 def _as_layout(expr: Expr) -> Expr | None:
     """transpose(x, axes=(0, 3, 1, 2))  ->  layout_transform(x, src_layout="NHWC", dst_layout="NCHW")"""
-    found = _move(expr) if op_name(expr) == "transpose" else None
-    if found is None:
+    layout = _move(expr) if op_name(expr) == "transpose" else None
+    if layout is None:
         return None
     assert isinstance(expr, Call), "asked by _move"
-    return call("layout_transform", expr.args[0], src_layout=found[0].text, dst_layout=found[1].text)
+    return call("layout_transform", expr.args[0], src_layout=layout[0].text, dst_layout=layout[1].text)
 
 
 def _joined(expr: Expr) -> Expr | None:
@@ -266,8 +266,8 @@ def _dense_layer(_form: Form, expr: Call, have: Sequence[Change | None], request
     def build(args: Sequence[Expr]) -> Expr:
         data = reshape_to(args[0], (rows, terms // PIXEL, 1, 1, PIXEL))
         plain = reshape_to(args[1], (units, terms, 1, 1))
-        made = Call(op, (data, transform(plain, _OIHW, layout(kernel))), attrs, expr.span)
-        return reshape_to(made, (rows, units))
+        result = Call(op, (data, transform(plain, _OIHW, layout(kernel))), attrs, expr.span)
+        return reshape_to(result, (rows, units))
 
     return LayoutChoice((None, None), build, None)
 

@@ -75,11 +75,11 @@ def best_tile(call: Call, limit: int) -> int:
     types = [t for t in (*map(tensor, call.args), tensor(call)) if t is not None]
     data, result = types[0], types[-1]
     product = in_multiply_adds(product_cycles(data, types[1], result, call.attrs))
-    found = {
+    costs = {
         0: min(direct_cost(data, result), product),
         **{m: winograd_cost(data, result, m) for m in TILES if m <= limit},
     }
-    return min(found, key=lambda m: found[m])
+    return min(costs, key=lambda m: costs[m])
 
 
 def _stored_tile(expr: Call, stored: Choice, limit: int) -> int:
@@ -119,8 +119,8 @@ def winograd_product(data: TensorType, result: TensorType, tile: int) -> Product
 def winograd_cost(data: TensorType, result: TensorType, tile: int) -> float:
     """Of the transform with tiles of this side."""
     work = winograd_product(data, result, tile)
-    found = choose_tile(work)
-    return math.inf if found is None else winograd_extra(work) + cost(work, found)
+    choice = choose_tile(work)
+    return math.inf if choice is None else winograd_extra(work) + cost(work, choice)
 
 
 def winograd_extra(work: Product) -> float:

@@ -20,8 +20,8 @@ GROUP = 64  # work-items of a stage that is no sum
 
 def own_tile(rows: int, blocks: int) -> tuple[int, int]:
     """Rows and blocks that a work-item sums: those with the fewest reads for each sum, whose vectors fit registers."""
-    found = [(m, b) for m in divisors(rows, ROWS) for b in divisors(blocks, BLOCKS) if m * b + m + 4 * b <= REGISTERS]
-    return min(found, key=lambda tile: ((tile[0] + 4 * tile[1]) / (tile[0] * tile[1]), tile[1]))
+    tiles = [(m, b) for m in divisors(rows, ROWS) for b in divisors(blocks, BLOCKS) if m * b + m + 4 * b <= REGISTERS]
+    return min(tiles, key=lambda tile: ((tile[0] + 4 * tile[1]) / (tile[0] * tile[1]), tile[1]))
 
 
 @implement("dense_pixels", family="opencl")

@@ -60,23 +60,25 @@ def is_epilogue(schedule: te.Schedule, reduction: te.Tensor, output: te.Tensor) 
         return False
     if is_long(source) and (not is_tree(source) or is_of_pixels(op) or len(op.axis) != len(source.axis)):
         return False
-    found = [reads_in_place(schedule, s.op, source) for s in schedule.stages if not s.is_inline and s.op is not source]
-    return all(places is None or (places and s is op) for s, places in found)
+    readers = [
+        reads_in_place(schedule, s.op, source) for s in schedule.stages if not s.is_inline and s.op is not source
+    ]
+    return all(places is None or (places and s is op) for s, places in readers)
 
 
-def is_one_kernel(schedule: te.Schedule, fused: Fused, kept: Sequence[te.Tensor]) -> bool:
+def is_one_kernel(schedule: te.Schedule, fused: Fused, outputs: Sequence[te.Tensor]) -> bool:
     """Whether a contraction and what follows it are one kernel: each sum is read for its own element only."""
     source, output = fused.anchor[0].op, fused.outputs[0].op
     assert isinstance(source, te.ComputeOp), "a contraction is computed"
     is_last = output is source
-    if len(kept) != (1 if is_last else 2) or len(fused.outputs) != 1:
+    if len(outputs) != (1 if is_last else 2) or len(fused.outputs) != 1:
         return False
     return is_last or reads_in_place(schedule, output, source)[1] is True
 
 
 def reads_in_place(schedule: te.Schedule, op: te.Operation, source: te.ComputeOp) -> tuple[te.Operation, bool | None]:
     """Whether a stage reads elements of `source`, also by way of inlined stages, at its own place only; None: none."""
-    found: bool | None = None
+    result: bool | None = None
     if op is source:
         return op, True
     if not isinstance(op, te.ComputeOp):
@@ -87,8 +89,8 @@ def reads_in_place(schedule: te.Schedule, op: te.Operation, source: te.ComputeOp
             continue
         _, inside = reads_in_place(schedule, producer, source)
         if inside is not None:
-            found = inside and is_own_place(op, load) and found is not False
-    return op, found
+            result = inside and is_own_place(op, load) and result is not False
+    return op, result
 
 
 def is_long(op: te.ComputeOp) -> bool:
@@ -240,13 +242,13 @@ def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor, output: te.Tensor |
     for axis, tag in zip((*groups, one), "xyz", strict=False):
         stage.bind(axis, te.thread_axis(f"blockIdx.{tag}"))
     for part in (parts, branches):
-        made = schedule[part]
+        combined = schedule[part]
         sums = schedule.cache_write(part, "local")
-        made.set_scope("shared")
-        made.compute_at(stage, one)
-        place = made.fuse(*made.op.axis)
-        made.bind(place, te.thread_axis("threadIdx.x"))
-        schedule[sums].compute_at(made, place)
+        combined.set_scope("shared")
+        combined.compute_at(stage, one)
+        place = combined.fuse(*combined.op.axis)
+        combined.bind(place, te.thread_axis("threadIdx.x"))
+        schedule[sums].compute_at(combined, place)
     stage.bind(item, te.thread_axis("threadIdx.x"))
     if output is not None:
         schedule[tensor].set_scope("local")

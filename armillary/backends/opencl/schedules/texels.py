@@ -88,10 +88,10 @@ def _splitsum_in_registers(schedule: te.Schedule, tensor: te.Tensor, parts: int,
     """A work-group for four channels: each work-item sums its blocks in registers, one of them what they found."""
     stage = schedule[tensor]
     _, part = stage.split(stage.op.reduce_axis[0], factor=parts)
-    found = schedule.rfactor(tensor, part)
-    made = schedule[found]
-    sums = schedule.cache_write(found, "local")
-    made.set_scope("shared")
+    partial_sums = schedule.rfactor(tensor, part)
+    sums_stage = schedule[partial_sums]
+    sums = schedule.cache_write(partial_sums, "local")
+    sums_stage.set_scope("shared")
     total = schedule.cache_write(tensor, "local")
     stage = schedule[tensor]
     image, blocks, *_, lane = _in_order(stage.op, last=last)
@@ -99,14 +99,14 @@ def _splitsum_in_registers(schedule: te.Schedule, tensor: te.Tensor, parts: int,
     for axis, place in ((image, "blockIdx.y"), (group, "blockIdx.x"), (item, "threadIdx.x")):
         stage.bind(axis, te.thread_axis(place))
     stage.vectorize(lane)
-    made.compute_at(stage, group)
+    sums_stage.compute_at(stage, group)
     schedule[total].compute_at(stage, item)
     sum_pixels(schedule[total])
-    *axes, lane = made.op.axis
-    place_of = made.fuse(*axes)
-    made.bind(place_of, te.thread_axis("threadIdx.x"))
-    made.vectorize(lane)
-    sum_in_registers(schedule, sums, made, place_of, unroll=False)
+    *axes, lane = sums_stage.op.axis
+    place_of = sums_stage.fuse(*axes)
+    sums_stage.bind(place_of, te.thread_axis("threadIdx.x"))
+    sums_stage.vectorize(lane)
+    sum_in_registers(schedule, sums, sums_stage, place_of, unroll=False)
 
 
 def _tiling(workload: Workload, source: te.ComputeOp) -> Tiling:

@@ -119,7 +119,7 @@ def tiles_of(images: int, height: int, width: int, tile: int) -> tuple[int, int,
 @winograd.compute
 def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """Read a tile, transform along each axis, multiply at each point, transform back: every step a stage with a tag."""
-    m, found = attrs.tile_size, matrices(attrs.tile_size)
+    m, matrix_set = attrs.tile_size, matrices(attrs.tile_size)
     side, win = m + KERNEL - 1, window(winograd.name, attrs, 2)
     ((top, bottom), (left, right)) = win.pads
     n, channels, height, width = te.static_shape(data)
@@ -136,13 +136,13 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     patch = te.compute((channels, count, side, side), read, name="patch", tag="winograd_patch")
     half = te.compute(
         (channels, count, side, side),
-        lambda c, p, u, x: pick_row(u, found.data, lambda y: patch(c, p, y, x)),
+        lambda c, p, u, x: pick_row(u, matrix_set.data, lambda y: patch(c, p, y, x)),
         name="data_rows",
         tag="winograd_rows",
     )
     points = te.compute(
         (side, side, channels, count),
-        lambda u, v, c, p: pick_row(v, found.data, lambda x: half(c, p, u, x)),
+        lambda u, v, c, p: pick_row(v, matrix_set.data, lambda x: half(c, p, u, x)),
         name="data_points",
         tag="winograd_data",
     )
@@ -155,13 +155,13 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     )
     back = te.compute(
         (units, count, m, side),
-        lambda o, p, y, v: pick_row(y, found.output, lambda u: product(u, v, o, p)),
+        lambda o, p, y, v: pick_row(y, matrix_set.output, lambda u: product(u, v, o, p)),
         name="output_rows",
         tag="winograd_output_rows",
     )
     tile = te.compute(
         (units, count, m, m),
-        lambda o, p, y, x: pick_row(x, found.output, lambda v: back(o, p, y, v)),
+        lambda o, p, y, x: pick_row(x, matrix_set.output, lambda v: back(o, p, y, v)),
         name="output_tile",
         tag="winograd_output",
     )

@@ -157,8 +157,8 @@ def _by_int16_products(m: Emitter, signs: tuple[str, str], lanes: int, sums: str
     kind, half = register_type(_WORD.with_lanes(lanes)), vector("i16", 2 * lanes)
     for which in (0, 1):
         x, y = (_halves(m, v, sign, lanes, which) for v, sign in zip((a, b), signs, strict=True))
-        made = m.intrinsic(kind, _PMADDWD[lanes], (half, x), (half, y))
-        sums = m.pure(f"add {kind} {sums}, {made}", sums, made)
+        products = m.intrinsic(kind, _PMADDWD[lanes], (half, x), (half, y))
+        sums = m.pure(f"add {kind} {sums}, {products}", sums, products)
     return sums
 
 

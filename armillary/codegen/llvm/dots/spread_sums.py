@@ -82,8 +82,8 @@ def add_words(m: Emitter, terms: Rows, order: Order) -> None:
         products = ""
         for row, words in zip(rows, columns, strict=True):
             pair, other = _half(m, words, file.lanes, at), _half(m, row, QUAD.lanes, at % 2)
-            made = m.intrinsic(_PRODUCTS, "llvm.aarch64.neon.smull.v8i16", (_HALF, pair), (_HALF, other))
-            products = m.pure(f"add {_PRODUCTS} {products}, {made}", products, made) if products else made
+            product = m.intrinsic(_PRODUCTS, "llvm.aarch64.neon.smull.v8i16", (_HALF, pair), (_HALF, other))
+            products = m.pure(f"add {_PRODUCTS} {products}, {product}", products, product) if products else product
         wide = m.intrinsic(_SUMS, "llvm.aarch64.neon.saddlp.v4i32.v8i16", (_PRODUCTS, products))
         parts[at] = m.pure(f"add {_SUMS} {sums}, {wide}", sums, wide)
     order.sums = parts

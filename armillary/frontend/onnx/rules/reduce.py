@@ -72,11 +72,11 @@ def _by_attribute(node: OnnxNode) -> Expr:
 
 def _by_input(node: OnnxNode) -> Expr:
     axes = node.optional_const(1, "axes")
-    given = None if axes is None or axes.size == 0 else int_list(axes)
+    numbers = None if axes is None or axes.size == 0 else int_list(axes)
     nothing = node.flag("noop_with_empty_axes", False)  # says nothing about axes that are there
-    if given is None and nothing:
-        given = ()
-    return _REDUCE[node.op_type](node.input(0), given, node.flag("keepdims", True))
+    if numbers is None and nothing:
+        numbers = ()
+    return _REDUCE[node.op_type](node.input(0), numbers, node.flag("keepdims", True))
 
 
 for _name in _REDUCE:

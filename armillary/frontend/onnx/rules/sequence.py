@@ -92,11 +92,11 @@ def split_to_sequence(node: OnnxNode) -> list[Expr]:
     axis = axis_of("SplitToSequence", int(node.int("axis", default=0)), ty.ndim)
     extent = ty.static[axis]
     keep = node.flag("keepdims", True)
-    given = node.optional_const(1, "split")
-    if given is not None and given.ndim == 1:
-        sizes = int_list(given)
+    split = node.optional_const(1, "split")
+    if split is not None and split.ndim == 1:
+        sizes = int_list(split)
     else:
-        step = 1 if given is None else max(int(given), 1)
+        step = 1 if split is None else max(int(split), 1)
         sizes = tuple(min(step, extent - start) for start in range(0, extent, step))
     if sum(sizes) != extent or min(sizes, default=0) < 0:
         raise TypeMismatch(f"SplitToSequence node {node.name!r}: sizes {sizes} do not add up to {extent}")
@@ -105,7 +105,7 @@ def split_to_sequence(node: OnnxNode) -> list[Expr]:
     start = 0
     for size in sizes:
         part = strided_slice(data, begin=(start,), end=(start + size,), strides=(1,), axes=(axis,))
-        parts.append(part if keep or given is not None else squeeze(part, (axis,)))
+        parts.append(part if keep or split is not None else squeeze(part, (axis,)))
         start += size
     return [Tuple(tuple(parts))]
 

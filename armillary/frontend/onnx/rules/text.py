@@ -68,14 +68,14 @@ def _occurrences(x: Expr, gram: list[int], skips: int) -> Expr:
         span = (len(gram) - 1) * step + 1
         if span > length:
             break
-        found: Expr | None = None
+        count: Expr | None = None
         for k, item in enumerate(gram):
             begin, end = k * step, k * step + length - span + 1
             part = call("strided_slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(1,))
             same = call("equal", part, const(np.array(item, x.checked_type.dtype.numpy)))  # type: ignore[attr-defined]
-            found = same if found is None else call("logical_and", found, same)
-        assert found is not None, "a gram has an item"
-        total = total + call("sum", call("cast", found, dtype="float32"), axis=(1,), keepdims=False)
+            count = same if count is None else call("logical_and", count, same)
+        assert count is not None, "a gram has an item"
+        total = total + call("sum", call("cast", count, dtype="float32"), axis=(1,), keepdims=False)
     return total
 
 

@@ -114,8 +114,8 @@ def _place(name: str, x: Expr, dim: int, keepdim: bool) -> Expr:
     if not rank_of(x):
         return scalar(0, "int64")
     number = cast(x, "int32") if dtype_of(x) == "bool" else x
-    found = op(f"arg{name}", number, axis=(axis_in(dim, rank_of(x)),), keepdims=keepdim)
-    return cast(found, "int64")
+    index = op(f"arg{name}", number, axis=(axis_in(dim, rank_of(x)),), keepdims=keepdim)
+    return cast(index, "int64")
 
 
 @aten("argmax", "argmin")

@@ -73,10 +73,10 @@ def _by_axis(data_layout: str, pairs: Sequence[Pair], neutral: Pair) -> dict[str
     letters = data_layout[1 : 1 + len(pairs)]
     if data_layout[:1] != "N" or len(letters) != len(pairs):
         return None
-    found = dict(zip(letters, (tuple(p) for p in pairs), strict=True))
-    if found.get("C", neutral) != neutral:
+    pads_of = dict(zip(letters, (tuple(p) for p in pairs), strict=True))
+    if pads_of.get("C", neutral) != neutral:
         return None
-    return {a: found.get(a, neutral) for a in "HW"}  # type: ignore[misc]
+    return {a: pads_of.get(a, neutral) for a in "HW"}  # type: ignore[misc]
 
 
 def _four(padding: Sequence[int]) -> tuple[int, int, int, int]:

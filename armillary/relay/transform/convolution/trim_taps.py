@@ -103,11 +103,11 @@ def _axes(expr: Call, rank: int) -> list[_Axis] | None:
     return axes
 
 
-def _fewer_taps(attrs: Any, axes: list[_Axis], kept: list[tuple[int, int]]) -> object:  # a convolution's attrs
+def _fewer_taps(attrs: Any, axes: list[_Axis], taps: list[tuple[int, int]]) -> object:  # a convolution's attrs
     """The attributes for a kernel that was sliced."""
-    before = [a.pads[0] - first * a.dilation for a, (first, _) in zip(axes, kept, strict=True)]
-    after = [a.pads[1] - (a.taps - end) * a.dilation for a, (_, end) in zip(axes, kept, strict=True)]
-    sizes = tuple(end - first for first, end in kept)
+    before = [a.pads[0] - first * a.dilation for a, (first, _) in zip(axes, taps, strict=True)]
+    after = [a.pads[1] - (a.taps - end) * a.dilation for a, (_, end) in zip(axes, taps, strict=True)]
+    sizes = tuple(end - first for first, end in taps)
     return dataclasses.replace(
         attrs,
         padding=(*before, *after),

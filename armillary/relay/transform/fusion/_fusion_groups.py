@@ -240,14 +240,14 @@ def assigned(groups: Groups) -> list[int]:
     return result
 
 
-def _only_reader(groups: Groups, found: list[int], root: int) -> int | None:
+def _only_reader(groups: Groups, members: list[int], root: int) -> int | None:
     """The one other group that reads a value, element by element or in loops that read it once each."""
     node = groups.nodes[root]
-    readers = {found[user] for user, _ in node.users}
+    readers = {members[user] for user, _ in node.users}
     if node.kept or len(readers) != 1 or not all(_reads_once(groups.nodes[user], kind) for user, kind in node.users):
         return None
     (reader,) = readers
-    return reader if reader != found[root] else None
+    return reader if reader != members[root] else None
 
 
 def _reads_once(user: FusionNode, kind: Kind) -> bool:
@@ -256,9 +256,9 @@ def _reads_once(user: FusionNode, kind: Kind) -> bool:
     return is_loop or (is_pool and len(user.expr.attrs.layout) > len("NCHW"))  # type: ignore[attr-defined]
 
 
-def _widening(nodes: list[FusionNode], found: list[int], root: int) -> list[int]:
+def _widening(nodes: list[FusionNode], members: list[int], root: int) -> list[int]:
     """The members behind the narrowest value of the chain of elementwise calls that ends at the root."""
-    index = {id(nodes[k].expr): k for k in range(root + 1) if found[k] == found[root]}
+    index = {id(nodes[k].expr): k for k in range(root + 1) if members[k] == members[root]}
     chain, cut, narrowest = [root], 0, _bits_of(nodes[root].expr)
     while nodes[chain[-1]].kind <= Kind.BROADCAST:
         inside = [child for child in children(nodes[chain[-1]].expr) if not isinstance(child, Constant)]

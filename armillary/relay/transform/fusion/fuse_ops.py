@@ -78,13 +78,13 @@ class _Builder:
 
     def run(self, order: list[Expr]) -> Expr:
         for expr in order:
-            found = self.group_of.get(id(expr))
+            group = self.group_of.get(id(expr))
             if has(expr, Fact.ENDS_KERNEL) and isinstance(expr, Call):
                 self.memo[id(expr)] = self._get(expr.args[0])
-            elif found is None:
+            elif group is None:
                 self.memo[id(expr)] = copy_type(map_children(expr, self._get), expr)
-            elif found[-1] is expr:
-                self.memo[id(expr)] = self._kernel(found)
+            elif group[-1] is expr:
+                self.memo[id(expr)] = self._kernel(group)
         return self.memo.get(id(self.function), self.function)
 
     def _get(self, expr: Expr) -> Expr:

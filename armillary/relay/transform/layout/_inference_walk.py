@@ -83,12 +83,12 @@ class InferenceWalk(LayoutWalk):
         pairs = list(zip(before.outputs, after.outputs, strict=True))
         return self._keep(expr, moved, pairs)
 
-    def _keep(self, expr: Call, made: Expr, pairs: Sequence[tuple[Known, Known]]) -> bool:
+    def _keep(self, expr: Call, rewritten: Expr, pairs: Sequence[tuple[Known, Known]]) -> bool:
         if pairs and isinstance(expr.checked_type, TupleType):
             picked = enumerate(pairs)
-            self.fields[id(expr)] = [Value(TupleGetItem(made, index), *pair) for index, pair in picked]
+            self.fields[id(expr)] = [Value(TupleGetItem(rewritten, index), *pair) for index, pair in picked]
         else:
-            self.values[id(expr)] = Value(made, *(pairs[0] if pairs else ()))
+            self.values[id(expr)] = Value(rewritten, *(pairs[0] if pairs else ()))
         return True
 
     def _moved_call(self, expr: Call, target: Call, values: list[Value], cur: Layouts, after: Inferred) -> Call:
@@ -110,9 +110,11 @@ class InferenceWalk(LayoutWalk):
         return self.move(self.move(item, value.new, value.old), cur, wanted)
 
 
-def _check(expr: Call, made: Call, before: Layouts, after: Layouts) -> None:
+def _check(expr: Call, rewritten: Call, before: Layouts, after: Layouts) -> None:
     """Refuse a rule's answer whose results are not those of the call in the new layouts."""
-    for was, now, old, new in zip(_tensors(expr.checked_type), _tensors(made.checked_type), before, after, strict=True):
+    for was, now, old, new in zip(
+        _tensors(expr.checked_type), _tensors(rewritten.checked_type), before, after, strict=True
+    ):
         if old is None or new is None or was.dtype != now.dtype or not _fits(was, now, old, new):
             raise Impossible
 

@@ -29,10 +29,10 @@ def by_registered(module: IRModule, target: object) -> IRModule:
 
 
 def _write(expr: Call, attrs: Attributes, inputs: list[Expr]) -> Expr | None:
-    found = LEGALIZE_RULES.get(ALTER_KEY, {}).get(expr.op.name)
-    if found is None:
+    own_rule = LEGALIZE_RULES.get(ALTER_KEY, {}).get(expr.op.name)
+    if own_rule is None:
         return None
-    rule: AnyFunction = found[1]
+    rule: AnyFunction = own_rule[1]
     result = rule(attrs, inputs, [arg.checked_type for arg in expr.args], expr.checked_type)
     if result is not None and not isinstance(result, Call):
         raise TypeMismatch(

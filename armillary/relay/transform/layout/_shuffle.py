@@ -53,10 +53,10 @@ def _shuffle(expr: Call) -> _Shuffle | None:
     return _Shuffle(ty.static, split.static[1], split.static[2]) if ty is not None and split is not None else None
 
 
-def _part(found: _Shuffle, block: int, common: int, lanes: int) -> int:
+def _part(shuffle: _Shuffle, block: int, common: int, lanes: int) -> int:
     """The largest divisor of the block that gives an output block which fits a vector and the consumers; 0: none."""
-    if not block or found.per_group % block:
+    if not block or shuffle.per_group % block:
         return 0
-    channels = common if common >= 4 else found.shape[1]
-    sizes = (m for m in range(block, 0, -1) if block % m == 0 and 4 <= m * found.groups <= lanes)
-    return next((m for m in sizes if channels % (m * found.groups) == 0), 0)
+    channels = common if common >= 4 else shuffle.shape[1]
+    sizes = (m for m in range(block, 0, -1) if block % m == 0 and 4 <= m * shuffle.groups <= lanes)
+    return next((m for m in sizes if channels % (m * shuffle.groups) == 0), 0)

@@ -153,11 +153,11 @@ class _Placer:
         return result if wanted == here else _at(result, wanted)
 
 
-def _at(made: Expr, device: VirtualDevice) -> Expr:
+def _at(expr: Expr, device: VirtualDevice) -> Expr:
     """The expression with a note of its device, unless it says that itself."""
-    if isinstance(made, Var | Op | Constructor | Function) or not isinstance(made, Expr) or is_call(made, ON_DEVICE):
-        return made
-    return _noted(made, device)
+    if isinstance(expr, Var | Op | Constructor | Function) or not isinstance(expr, Expr) or is_call(expr, ON_DEVICE):
+        return expr
+    return _noted(expr, device)
 
 
 def _copied(value: Expr, source: VirtualDevice, target: VirtualDevice) -> Call:

@@ -74,9 +74,9 @@ class _Partition:
     """One function: values are rebuilt once all they need is; a region needs everything that comes into it."""
 
     def __init__(
-        self, prefix: str, name: str, function: Function, bind: bool, made: dict[GlobalVar | str, Function]
+        self, prefix: str, name: str, function: Function, bind: bool, functions: dict[GlobalVar | str, Function]
     ) -> None:
-        self.prefix, self.name, self.function, self.bind, self.made = prefix, name, function, bind, made
+        self.prefix, self.name, self.function, self.bind, self.made = prefix, name, function, bind, functions
         self.memo: dict[int, Expr] = {}
         self.regions: dict[int, _Region] = {}
         self.region_of: dict[int, _Region] = {}

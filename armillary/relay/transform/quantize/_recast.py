@@ -51,13 +51,13 @@ def recast(
     return result
 
 
-def _recast_call(made: Call, was: object, dtype: DType, out_dtype: str) -> Expr:
+def _recast_call(call: Call, was: object, dtype: DType, out_dtype: str) -> Expr:
     if not isinstance(was, TensorType):
-        raise TypeMismatch(f"recast: {op_name(made)} gives {was}, wanted a tensor", span=made.span)
-    attrs = made.attrs
+        raise TypeMismatch(f"recast: {op_name(call)} gives {was}, wanted a tensor", span=call.span)
+    attrs = call.attrs
     if hasattr(attrs, "out_dtype"):
         attrs = dataclasses.replace(attrs, out_dtype=str(DType(out_dtype)))
-    computed = Call(made.op, tuple(_cast(arg, dtype) for arg in made.args), attrs, made.span)
+    computed = Call(call.op, tuple(_cast(arg, dtype) for arg in call.args), attrs, call.span)
     return cast(computed, dtype=was.dtype)
 
 

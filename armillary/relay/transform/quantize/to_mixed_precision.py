@@ -169,8 +169,8 @@ class _Converter:
             return map_children(expr, self.restored)
         cast = [self._to(a, self.mixed) for a in args]
         attrs = self._attrs(expr.attrs, accumulate) if category == Precision.ALWAYS else expr.attrs
-        made = Call(expr.op, tuple(cast), attrs, expr.span)
-        return self._to(made, DType(result)) if category == Precision.ALWAYS else made
+        call = Call(expr.op, tuple(cast), attrs, expr.span)
+        return self._to(call, DType(result)) if category == Precision.ALWAYS else call
 
     def _are_quantized(self, expr: Call) -> bool:
         return bool(expr.args) and all(id(arg) in self.quantized for arg in expr.args)
@@ -180,11 +180,11 @@ class _Converter:
         if op.name in self.overrides or rule is not None:
             category, accumulate, result = self.overrides.get(op.name) or rule(expr, str(self.mixed))
             return Precision(int(category)), str(accumulate), str(result)
-        found = op.precision
-        if found is None:
+        precision = op.precision
+        if precision is None:
             self._report(op.name)
-            found = Precision.NEVER
-        return found, self.mixed, self.mixed
+            precision = Precision.NEVER
+        return precision, self.mixed, self.mixed
 
     def _report(self, name: str) -> None:
         message = f"to-mixed-precision: operator {name} has no category"

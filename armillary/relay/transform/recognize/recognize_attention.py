@@ -116,17 +116,17 @@ def _blank_rows(weights: Expr) -> Expr | None:
     return condition if is_of_rows and splat(zero) == 0 and retained.checked_type == weights.checked_type else None
 
 
-def _blanked(made: Expr, blank: Expr, shape: tuple[int, ...]) -> Expr | None:
+def _blanked(expr: Expr, blank: Expr, shape: tuple[int, ...]) -> Expr | None:
     """Zeros in the rows of a result, (batch * heads, rows, features), that are blank."""
     if isinstance(blank, Constant) and not blank.data.any():
-        return made
-    ty, rank = tensor(made), tensor(blank)
+        return expr
+    ty, rank = tensor(expr), tensor(blank)
     if ty is None or rank is None:
         return None
     dims = (1,) * (4 - rank.ndim) + rank.static
     if any(d not in (1, n) for d, n in zip(dims[:3], shape, strict=False)):
         return None
-    whole = reshape_to(made, (*shape[:3], ty.static[-1]))
+    whole = reshape_to(expr, (*shape[:3], ty.static[-1]))
     return reshape_to(call("where", reshape_to(blank, dims), np.float32(0), whole), ty.static)
 
 
@@ -255,24 +255,24 @@ def operand(expr: Expr, batch: int, heads: int, matrix: str) -> Operand | None:
     return _unmoved(Operand(source, "BH" + matrix, scale=scale))
 
 
-def _unmoved(found: Operand) -> Operand:
+def _unmoved(operand: Operand) -> Operand:
     """Transpositions, factors and parts of a joint projection taken off an operand, as far as they go."""
-    while isinstance(found.expr, Call):
-        expr, factor = found.expr, factor_of(found.expr)
+    while isinstance(operand.expr, Call):
+        expr, factor = operand.expr, factor_of(operand.expr)
         if factor is not None:
-            found = replace(found, expr=factor[0], scale=found.scale * factor[1])
+            operand = replace(operand, expr=factor[0], scale=operand.scale * factor[1])
         elif op_name(expr) == "transpose":
-            found = replace(found, expr=expr.args[0], layout=_before(expr, found.layout))
-        elif (single := _repeated(found)) is not None:
-            found = single
+            operand = replace(operand, expr=expr.args[0], layout=_before(expr, operand.layout))
+        elif (single := _repeated(operand)) is not None:
+            operand = single
         else:
             break
-    return _part(found) or found
+    return _part(operand) or operand
 
 
-def _repeated(found: Operand) -> Operand | None:
+def _repeated(operand: Operand) -> Operand | None:
     """Heads of which each stands several times in a row: reshape(broadcast_to(x, (b, heads, times, t, d))), or tile."""
-    whole, ty, at = found.expr, tensor(found.expr), found.layout.index("H")
+    whole, ty, at = operand.expr, tensor(operand.expr), operand.layout.index("H")
     wide = whole.args[0] if isinstance(whole, Call) and has(whole, Fact.VIEW) else None
     if wide is None or ty is None or not isinstance(wide, Call):
         return None
@@ -292,7 +292,7 @@ def _repeated(found: Operand) -> Operand | None:
         single = single.args[0] if inner is not None and inner.static == dims else single
     same = tensor(single)
     repeated = single if same is not None and same.static == dims else reshape_to(single, dims)
-    return replace(found, expr=repeated, shared=found.shared * times)
+    return replace(operand, expr=repeated, shared=operand.shared * times)
 
 
 def _before(expr: Call, layout: str) -> str:
@@ -304,16 +304,16 @@ def _before(expr: Call, layout: str) -> str:
     return "".join(letters)
 
 
-def _part(found: Operand) -> Operand | None:
+def _part(operand: Operand) -> Operand | None:
     """A part of a joint projection, as heads of the whole."""
-    part, ty = _section(found.expr), tensor(found.expr)
+    part, ty = _section(operand.expr), tensor(operand.expr)
     if part is None or ty is None:
         return None
     whole, axis, index, count = part
     shape = tensor(whole)
     if shape is None:
         return None
-    letters, heads = found.layout, ty.static[found.layout.index("H")]
+    letters, heads = operand.layout, ty.static[operand.layout.index("H")]
     if op_name(whole) == "transpose" and isinstance(whole, Call) and shape.ndim == 5:
         # (3, B, H, T, D), a transposition of (B, T, 3, H, D)
         if axis != 0 or shape.static != (count, *ty.static):
@@ -324,9 +324,9 @@ def _part(found: Operand) -> Operand | None:
         whole, letters = whole.args[0], letters.replace("3", "")
     elif letters[-2:] != "HD" or axis != shape.ndim - 1 or shape.ndim != 3 or shape.static[:2] != ty.static[:2]:
         return None  # else (B, T, 3 * H * D)
-    dims = dict(zip(found.layout, ty.static, strict=True)) | {"H": count * heads}
+    dims = dict(zip(operand.layout, ty.static, strict=True)) | {"H": count * heads}
     joined = reshape_to(whole, tuple(dims[c] for c in letters))
-    return replace(found, expr=joined, layout=letters, offset=index * heads)
+    return replace(operand, expr=joined, layout=letters, offset=index * heads)
 
 
 def _section(expr: Expr) -> tuple[Expr, int, int, int] | None:

@@ -168,12 +168,12 @@ def _power(a: Polynomial, exponent: float) -> Polynomial | None:
     return result
 
 
-def _agree(found: Polynomial | None, wanted: Polynomial, tolerance: float) -> bool:
+def _agree(polynomial: Polynomial | None, wanted: Polynomial, tolerance: float) -> bool:
     """Whether two polynomials have the same coefficients."""
-    if found is None:
+    if polynomial is None:
         return False
-    terms = {**found, **wanted}
-    return all(abs(found.get(k, 0.0) - wanted.get(k, 0.0)) <= tolerance * abs(wanted.get(k, 1.0)) for k in terms)
+    terms = {**polynomial, **wanted}
+    return all(abs(polynomial.get(k, 0.0) - wanted.get(k, 0.0)) <= tolerance * abs(wanted.get(k, 1.0)) for k in terms)
 
 
 _ARITHMETIC: dict[str, Callable[[Polynomial, Polynomial], Polynomial | None]] = {

@@ -64,8 +64,8 @@ def _rule(expr: Expr) -> Expr | None:
     integers, scale, zero = (_value(e) for e in source.args)
     if integers is None or scale is None or zero is None or source.attrs.out_dtype != "float32":
         return None
-    found = _weight(integers, scale, zero, source.attrs.axis, shape.static, is_turned)
-    return None if found is None else _call(expr, found, _bits(source))
+    weights = _weight(integers, scale, zero, source.attrs.axis, shape.static, is_turned)
+    return None if weights is None else _call(expr, weights, _bits(source))
 
 
 def _source(expr: Expr) -> Expr:

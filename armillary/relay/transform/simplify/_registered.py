@@ -28,8 +28,8 @@ def apply_registered(module: IRModule, kind: str, target: object, otherwise: Rul
         return module
 
     def rule(expr: Expr) -> Expr | None:
-        found = rules.get(op_name(expr)) if rules else None
-        result = _checked(expr, found[1], kind) if found is not None and isinstance(expr, Call) else None
+        rule_of_op = rules.get(op_name(expr)) if rules else None
+        result = _checked(expr, rule_of_op[1], kind) if rule_of_op is not None and isinstance(expr, Call) else None
         return result if result is not None or otherwise is None else otherwise(expr)
 
     with as_target(target) if target is not None else nullcontext():

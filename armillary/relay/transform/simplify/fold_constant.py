@@ -133,8 +133,8 @@ def _relaid(call: Call) -> Expr | None:
     source, attrs = call.args[0], call.attrs
     src, dst = layout(attrs.src_layout), layout(attrs.dst_layout)
     axis = dst.axes[0]
-    is_kept = isinstance(source, Constant) and src.axes[0] == axis and not src.block(axis)
-    held = source.held if is_kept else None  # type: ignore[attr-defined]
+    is_same_block = isinstance(source, Constant) and src.axes[0] == axis and not src.block(axis)
+    held = source.held if is_same_block else None  # type: ignore[attr-defined]
     if not isinstance(held, Deferred) or held.rows is None or not isinstance(call.checked_type, TensorType):
         return None
     read, factor = held.rows, dst.block(axis) or 1

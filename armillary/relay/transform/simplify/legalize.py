@@ -76,16 +76,16 @@ def _without_clip(expr: Expr) -> Expr | None:
     return inner if attrs.a_min <= dtype.min_value and dtype.max_value <= attrs.a_max else None
 
 
-def _without_compute(layouts_kept: tuple[str, ...], is_build: bool, expr: Expr) -> Expr | None:
+def _without_compute(layouts: tuple[str, ...], is_build: bool, expr: Expr) -> Expr | None:
     if not isinstance(expr, Call) or not isinstance(expr.op, Op):
         return None
     if expr.op.is_scripted or (not is_build and expr.op.name.startswith("qnn.")):
         return None
-    return decompose(expr) if expr.op.compute_rule is None or _is_in_blocks(expr, layouts_kept) else None
+    return decompose(expr) if expr.op.compute_rule is None or _is_in_blocks(expr, layouts) else None
 
 
-def _is_in_blocks(expr: Call, layouts_kept: tuple[str, ...]) -> bool:
+def _is_in_blocks(expr: Call, exceptions: tuple[str, ...]) -> bool:
     """A convolution of plain layouts that a user's rule wrote in blocks, after those of the target were chosen."""
     layouts = (getattr(expr.attrs, "data_layout", ""), getattr(type(expr.attrs), "data_layout", ""))
     in_blocks, by_nature = (any(c.islower() for c in text) for text in layouts)
-    return expr.op.decompose_rule is not None and in_blocks and not by_nature and layouts[0] not in layouts_kept
+    return expr.op.decompose_rule is not None and in_blocks and not by_nature and layouts[0] not in exceptions

@@ -66,14 +66,14 @@ class _Returns:
             return self.evaluate(item, is_last)
         if isinstance(item, S.SeqStmt):
             return self.sequence(item, is_last)
-        found: list[bool] = []
+        has_return: list[bool] = []
 
         def inner(part: S.Stmt) -> S.Stmt:
             result, returns = self.stmt(part, is_last and not isinstance(item, S.For))
-            found.append(returns)
+            has_return.append(returns)
             return self.unless_returned(result) if returns and isinstance(item, S.For) else result
 
-        return map_stmt(item, lambda e: e, inner), any(found)
+        return map_stmt(item, lambda e: e, inner), any(has_return)
 
     def evaluate(self, item: S.Evaluate, is_last: bool) -> tuple[S.Stmt, bool]:
         value = item.value

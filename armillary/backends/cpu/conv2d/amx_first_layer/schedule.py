@@ -151,8 +151,8 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
             block, side, ((ry, kh), (group, groups)), row, column, c, partial(effect_of, "tile_dot_bf16")
         )
 
-    made = _sums(left, right, (block.tall, block.along), win)
-    return te.decl_tensor_intrin(made.op, emit, f"tiles of {block}")
+    part_sums = _sums(left, right, (block.tall, block.along), win)
+    return te.decl_tensor_intrin(part_sums.op, emit, f"tiles of {block}")
 
 
 @implement(

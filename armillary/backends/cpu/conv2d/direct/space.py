@@ -149,8 +149,8 @@ def _spells_rows(height: int, cpu: CpuModel) -> bool:
 
 
 def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
-    found = [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
-    return [*found, *((*config, (TAPS, taps)) for config in found for taps in range(4))]
+    configs = [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
+    return [*configs, *((*config, (TAPS, taps)) for config in configs for taps in range(4))]
 
 
 def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:

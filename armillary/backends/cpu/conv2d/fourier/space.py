@@ -35,12 +35,12 @@ def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     return [tile_config(tile) for tile in product_tiles(layer_of(workload), cpu)]
 
 
-def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+def _default(workload: Workload, cpu: CpuModel, config: Config = ()) -> Config:
     layer = layer_of(workload)
-    if not given:
+    if not config:
         return tile_config(product_tile(layer, cpu)[0])
     ranked = [tile_config(tile) for tile, _ in ranked_tiles(product_nest(layer, cpu), cpu)]
-    return agreeing(ranked, given)[0]
+    return agreeing(ranked, config)[0]
 
 
 def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:

@@ -176,7 +176,7 @@ def _tile_of(place: te.Expr, m: int, dilation: int) -> tuple[te.Expr, te.Expr]:
 @winograd.compute
 def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """Tile, transform along each axis, multiply per point, transform back: every step a stage with a tag."""
-    m, found = attrs.tile_size, matrices(attrs.tile_size)
+    m, rows = attrs.tile_size, matrices(attrs.tile_size)
     side, win = m + KERNEL - 1, window(winograd.name, attrs, 2)
     ((top, _), (left, _)), (dy, dx) = win.pads, win.dilation
     n, i_blocks, height, width, ci = te.extents(data)
@@ -195,13 +195,13 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     tile = te.compute((n, i_blocks, th, tw, side, side, ci), read, name="tile", tag="winograd_tile")
     half = te.compute(
         (n, i_blocks, th, tw, side, side, ci),
-        lambda b, c, p, q, y, v, i: _pick(v, found.data, lambda x: tile(b, c, p, q, y, x, i)),
+        lambda b, c, p, q, y, v, i: _pick(v, rows.data, lambda x: tile(b, c, p, q, y, x, i)),
         name="data_rows",
         tag="winograd_data_rows",
     )
     packed = te.compute(
         (side, side, n, th, i_blocks, tw, ci),
-        lambda u, v, b, p, c, q, i: _pick(u, found.data, lambda y: half(b, c, p, q, y, v, i)),
+        lambda u, v, b, p, c, q, i: _pick(u, rows.data, lambda y: half(b, c, p, q, y, v, i)),
         name="data_points",
         tag="winograd_data",
     )
@@ -214,21 +214,21 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     product = te.compute((side, side, n, th, o_blocks, tw, co), multiply, name="products", tag="winograd_product")
     back = te.compute(
         (n, o_blocks, th, tw, m, side, co),
-        lambda b, o, p, q, y, v, j: _pick(y, found.output, lambda u: product(u, v, b, p, o, q, j)),
+        lambda b, o, p, q, y, v, j: _pick(y, rows.output, lambda u: product(u, v, b, p, o, q, j)),
         name="output_rows",
         tag="winograd_output_rows",
     )
     block = te.compute(
         (n, o_blocks, th, tw, m, m, co),
-        lambda b, o, p, q, y, x, j: _pick(x, found.output, lambda v: back(b, o, p, q, y, v, j)),
+        lambda b, o, p, q, y, x, j: _pick(x, rows.output, lambda v: back(b, o, p, q, y, v, j)),
         name="output_tile",
         tag="winograd_output",
     )
 
     def pick(b: te.Expr, o: te.Expr, y: te.Expr, x: te.Expr, j: te.Expr) -> te.Expr:
         (p, v), (q, w) = _tile_of(y, m, dy), _tile_of(x, m, dx)
-        found: te.Expr = block(b, o, p, q, v, w, j)
-        return found
+        total: te.Expr = block(b, o, p, q, v, w, j)
+        return total
 
     result: te.Tensor = te.compute((n, o_blocks, out_h, out_w, co), pick, name="conv2d_winograd", tag="conv2d_winograd")
     return result
@@ -245,10 +245,10 @@ def _flops(attrs: WinogradAttrs, types: Sequence[TensorType], result: TensorType
     """A multiply-add per point and pair of channels of a tile, and those of the transforms of data and output."""
     batch, chunks, height, width, block = result.static
     channels, outputs, m = types[0].static[1] * types[0].static[4], chunks * block, attrs.tile_size
-    side, found = m + KERNEL - 1, matrices(m)
+    side, rows = m + KERNEL - 1, matrices(m)
     (dy, dx) = window(winograd.name, attrs, 2).dilation
     tiles = batch * tiles_along(height, m, dy) * tiles_along(width, m, dx)
-    data, back = (int(np.count_nonzero(np.abs(x) > 1e-12)) for x in (found.data, found.output))
+    data, back = (int(np.count_nonzero(np.abs(x) > 1e-12)) for x in (rows.data, rows.output))
     transforms = channels * 2 * side * data + outputs * (side + m) * back
     return 2.0 * tiles * (side * side * channels * outputs / attrs.groups + transforms)
 

@@ -84,12 +84,12 @@ def select(layer: Layer, cpu: CpuModel, limit: int, forced: int = -1, network: i
     ranked = ranked_plans(layer, cpu, limit, network)
     shown = ranked_plans(layer, cpu, SHOWN_TILE, network) if limit < SHOWN_TILE else ranked
     plan = ranked[0][0] if forced < 0 else best_plan(layer, forced, cpu, network) if forced else Plan(0)
-    found = estimate(layer, plan, cpu, network)
+    cycles = estimate(layer, plan, cpu, network)
     forms = {p: estimate(layer, p, cpu, network) for p in (plans(layer, plan.tile) if plan.tile else ())}
     others = {**forms, **dict(shown), Plan(0): estimate(layer, Plan(0), cpu, network)}
     rejected = tuple(Rejection(other.name, other.cycles) for p, other in others.items() if p != plan)
     rejected = tuple(sorted(rejected, key=lambda r: r.cycles)[:MOST_REJECTED])
-    cost = Cost(found.cycles, found.bound)
+    cost = Cost(cycles.cycles, cycles.bound)
     if not plan.tile:
         return Choice("conv2d.direct", estimate=cost, rejected=rejected)
     return Choice(WINOGRAD, (("tile", plan.tile), ("strip", plan.strip)), estimate=cost, rejected=rejected)

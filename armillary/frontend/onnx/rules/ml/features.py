@@ -123,9 +123,9 @@ def label_encoder(node: OnnxNode) -> Expr:
     keys, values = _mapping(node, "keys"), _mapping(node, "values")
     if keys.shape != values.shape or not keys.size:
         raise ModelError(f"{node.op_type} node {node.name!r}: {keys.size} keys, {values.size} values")
-    given = node.attributes.get("default_tensor")
+    tensor = node.attributes.get("default_tensor")
     whole, real = node.attributes.get("default_int64", -1), node.attributes.get("default_float", -0.0)
-    chosen = given if given is not None else real if values.dtype.kind == "f" else whole
+    chosen = tensor if tensor is not None else real if values.dtype.kind == "f" else whole
     node.attributes.get("default_string")
     default = const(np.asarray(chosen).reshape(-1)[0].astype(values.dtype))
     x, dtype = node.input(0), node.type_of(0).dtype.numpy

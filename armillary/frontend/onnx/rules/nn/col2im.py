@@ -65,9 +65,9 @@ def col2im(node: OnnxNode) -> Expr:
     return _by_transposed_convolution(data, rows // taps, blocks, str(ty.dtype))
 
 
-def _overlaps(found: _Blocks) -> list[int]:
+def _overlaps(blocks: _Blocks) -> list[int]:
     """Blocks that overlap along each axis."""
-    return [-(-size // step) for size, step in zip(found.block, found.strides, strict=True)]
+    return [-(-size // step) for size, step in zip(blocks.block, blocks.strides, strict=True)]
 
 
 def _sum(terms: list[Expr]) -> Expr:
@@ -78,46 +78,46 @@ def _sum(terms: list[Expr]) -> Expr:
     return terms[0]
 
 
-def _by_phases(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
+def _by_phases(x: Expr, outer: tuple[int, int], blocks: _Blocks) -> Expr:
     """Sums of shifted planes, one for each phase, then the phases side by side."""
-    rank = len(found.image)
-    steps = _overlaps(found)
-    grown = [count + more - 1 for count, more in zip(found.counts, steps, strict=True)]
-    data = reshape_to(x, (*outer, *found.block, *found.counts))
-    fill = [(0, m * s - size) for m, s, size in zip(steps, found.strides, found.block, strict=True)]
+    rank = len(blocks.image)
+    steps = _overlaps(blocks)
+    grown = [count + more - 1 for count, more in zip(blocks.counts, steps, strict=True)]
+    data = reshape_to(x, (*outer, *blocks.block, *blocks.counts))
+    fill = [(0, m * s - size) for m, s, size in zip(steps, blocks.strides, blocks.block, strict=True)]
     if any(more for _, more in fill):
         data = call("nn.pad", data, pad_width=((0, 0), (0, 0), *fill, *((0, 0),) * rank))
-    planes = [_shifted(data, place, steps, found) for place in itertools.product(*map(range, steps))]
+    planes = [_shifted(data, place, steps, blocks) for place in itertools.product(*map(range, steps))]
     beside = call(
         "transpose",
         _sum(planes),
         axes=(0, 1, *(axis for a in range(rank) for axis in (2 + rank + a, 2 + a))),
     )
-    sizes = [g * s for g, s in zip(grown, found.strides, strict=True)]
-    return _cut(reshape_to(beside, (*outer, *sizes)), sizes, found)
+    sizes = [g * s for g, s in zip(grown, blocks.strides, strict=True)]
+    return _cut(reshape_to(beside, (*outer, *sizes)), sizes, blocks)
 
 
-def _by_taps(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
+def _by_taps(x: Expr, outer: tuple[int, int], blocks: _Blocks) -> Expr:
     """The sum of the planes of all taps, each spread over the image and its padding."""
-    rank = len(found.image)
-    whole = [size + found.pads[a] + found.pads[rank + a] for a, size in enumerate(found.image)]
-    data = reshape_to(x, (*outer, math.prod(found.block), *found.counts))
+    rank = len(blocks.image)
+    whole = [size + blocks.pads[a] + blocks.pads[rank + a] for a, size in enumerate(blocks.image)]
+    data = reshape_to(x, (*outer, math.prod(blocks.block), *blocks.counts))
     planes = []
-    for tap, place in enumerate(itertools.product(*map(range, found.block))):
+    for tap, place in enumerate(itertools.product(*map(range, blocks.block))):
         plane = call("strided_slice", data, begin=(tap,), end=(tap + 1,), strides=(1,), axes=(2,))
-        spread = call("nn.dilate", reshape_to(plane, (*outer, *found.counts)), strides=(1, 1, *found.strides))
+        spread = call("nn.dilate", reshape_to(plane, (*outer, *blocks.counts)), strides=(1, 1, *blocks.strides))
         around = []
-        for at, step, size, have in zip(place, found.dilation, whole, type_of(spread).static[2:], strict=True):
+        for at, step, size, have in zip(place, blocks.dilation, whole, type_of(spread).static[2:], strict=True):
             around.append((at * step, size - at * step - have))
         planes.append(call("nn.pad", spread, pad_width=((0, 0), (0, 0), *around)))
-    return _cut(_sum(planes), whole, found)
+    return _cut(_sum(planes), whole, blocks)
 
 
-def _shifted(data: Expr, place: Sequence[int], steps: Sequence[int], found: _Blocks) -> Expr:
+def _shifted(data: Expr, place: Sequence[int], steps: Sequence[int], blocks: _Blocks) -> Expr:
     """The taps of all phases that lie `place` steps further on, among zeros: (batch, channels, *phases, *grown)."""
     rank = len(place)
-    begin = [at * step for at, step in zip(place, found.strides, strict=True)]
-    end = [b + step for b, step in zip(begin, found.strides, strict=True)]
+    begin = [at * step for at, step in zip(place, blocks.strides, strict=True)]
+    end = [b + step for b, step in zip(begin, blocks.strides, strict=True)]
     axes = tuple(range(2, 2 + rank))
     taps = call("strided_slice", data, begin=tuple(begin), end=tuple(end), strides=(1,) * rank, axes=axes)
     if all(more == 1 for more in steps):
@@ -126,42 +126,42 @@ def _shifted(data: Expr, place: Sequence[int], steps: Sequence[int], found: _Blo
     return call("nn.pad", taps, pad_width=((0, 0),) * (2 + rank) + tuple(around))
 
 
-def _cut(whole: Expr, sizes: Sequence[int], found: _Blocks) -> Expr:
+def _cut(whole: Expr, sizes: Sequence[int], blocks: _Blocks) -> Expr:
     """The image without its padding; zeros where it goes on behind the last block, or begins before the first one."""
     rank = len(sizes)
-    before = [max(0, -pad) for pad in found.pads[:rank]]
-    begin = [pad + more for pad, more in zip(found.pads, before, strict=False)]
-    ends = [at + size for at, size in zip(begin, found.image, strict=True)]
+    before = [max(0, -pad) for pad in blocks.pads[:rank]]
+    begin = [pad + more for pad, more in zip(blocks.pads, before, strict=False)]
+    ends = [at + size for at, size in zip(begin, blocks.image, strict=True)]
     have = [size + more for size, more in zip(sizes, before, strict=True)]
     behind = [max(0, end - size) for end, size in zip(ends, have, strict=True)]
     if any(before) or any(behind):
         whole = call("nn.pad", whole, pad_width=((0, 0), (0, 0), *zip(before, behind, strict=True)))
-    if list(found.image) == [size + more for size, more in zip(have, behind, strict=True)]:
+    if list(blocks.image) == [size + more for size, more in zip(have, behind, strict=True)]:
         return whole
     axes = tuple(range(2, 2 + rank))
     return call("strided_slice", whole, begin=tuple(begin), end=tuple(ends), strides=(1,) * rank, axes=axes)
 
 
-def _by_transposed_convolution(data: Expr, channels: int, found: _Blocks, dtype: str) -> Expr:
-    rank, taps = len(found.image), math.prod(found.block)
-    weight = np.tile(np.eye(taps, dtype=dtype), (channels, 1)).reshape(channels * taps, 1, *found.block)
+def _by_transposed_convolution(data: Expr, channels: int, blocks: _Blocks, dtype: str) -> Expr:
+    rank, taps = len(blocks.image), math.prod(blocks.block)
+    weight = np.tile(np.eye(taps, dtype=dtype), (channels, 1)).reshape(channels * taps, 1, *blocks.block)
     extra = tuple(
-        found.image[a]
-        + found.pads[a]
-        + found.pads[rank + a]
-        - (found.counts[a] - 1) * found.strides[a]
-        - extent(found.block[a], found.dilation[a])
+        blocks.image[a]
+        + blocks.pads[a]
+        + blocks.pads[rank + a]
+        - (blocks.counts[a] - 1) * blocks.strides[a]
+        - extent(blocks.block[a], blocks.dilation[a])
         for a in range(rank)
     )
     return call(
         f"nn.conv{rank}d_transpose",
         data,
         const(weight),
-        strides=found.strides,
-        padding=found.pads,
-        dilation=found.dilation,
+        strides=blocks.strides,
+        padding=blocks.pads,
+        dilation=blocks.dilation,
         channels=channels,
-        kernel_size=found.block,
+        kernel_size=blocks.block,
         groups=channels,
         output_padding=extra,
     )

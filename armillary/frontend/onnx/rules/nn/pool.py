@@ -139,8 +139,8 @@ def _counted_in(at: Expr, pooled: Shape, windows: Windows, tiled: Shape, shape: 
     An example of the standard counts them in `tiled`, what the windows cover. Places lie in their own windows: where
     all do so when they are counted in `tiled`, and not when they are counted in `shape`, they are moved.
     """
-    fits, fits_as_given = (_in_windows(at, pooled, windows, sizes) for sizes in (tiled, shape))
-    is_tiled = call("logical_and", fits, call("logical_not", fits_as_given))
+    fits, fits_untiled = (_in_windows(at, pooled, windows, sizes) for sizes in (tiled, shape))
+    is_tiled = call("logical_and", fits, call("logical_not", fits_untiled))
     moved: Expr = const(np.int64(0))
     for index, step in zip(_unravelled(at, tiled), _steps(shape)):
         moved = moved + index * const(np.int64(step))

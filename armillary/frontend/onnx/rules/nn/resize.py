@@ -50,8 +50,8 @@ def resized(x: Expr, axes: tuple[int, ...], size: tuple[Known, ...], scales: Rat
 @from_onnx("Resize", since=11)
 def resize(node: OnnxNode) -> Expr:
     x, shape, ndim = node.input(0), node.type_of(0).known, node.type_of(0).ndim
-    given = node.ints("axes")
-    axes = tuple(axis_of("Resize", a, ndim) for a in given) if given else tuple(range(ndim))
+    chosen_axes = node.ints("axes")
+    axes = tuple(axis_of("Resize", a, ndim) for a in chosen_axes) if chosen_axes else tuple(range(ndim))
     size, scales = _targets(node, tuple(shape[a] for a in axes))
     mode = node.string("coordinate_transformation_mode", "half_pixel") or "half_pixel"
     roi: tuple[float, ...] = (0.0,) * len(axes) + (1.0,) * len(axes)

@@ -166,8 +166,8 @@ class _Recurrent:
         if value is not None and isinstance(self.steps, int) and (value == self.steps).all():
             return None
         moved = type_of(self.node.input(0)).typical_size
-        given = checked(self.node, 4, [(0, self.steps)], "length of a sequence", moved)
-        lengths = reshape_to(call("cast", given, dtype="int32"), (1, self.batch, 1))
+        row_lengths = checked(self.node, 4, [(0, self.steps)], "length of a sequence", moved)
+        lengths = reshape_to(call("cast", row_lengths, dtype="int32"), (1, self.batch, 1))
         return call("cast", lengths > reshape_to(iota(self.steps, "int32"), (-1, 1, 1)), dtype=self.dtype)
 
     def _state(self, index: int, direction: int) -> Expr:
