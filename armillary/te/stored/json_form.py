@@ -201,5 +201,6 @@ _MAKERS: dict[str, Callable[..., Saved]] = {
     "ComputeOp": ComputeOp,
     "ExternOp": ExternOp,
     "ScanOp": ScanOp,
-    "Schedule": lambda outputs, text: apply_directives(Schedule(outputs), directives_from_json(text)),
+    # the names are those of the fields in files
+    "Schedule": lambda outputs, told: apply_directives(Schedule(outputs), directives_from_json(told)),
 }
