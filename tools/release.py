@@ -1,10 +1,10 @@
-"""Build and check everything a release consists of: the compiler, the runtime for x86-64 and AArch64, the sources.
+"""Build and check everything a release consists of: the compiler, the runtime for each platform, the sources.
 
 In: the checkout, zig (`pip install ziglang build auditwheel`). Out: files in `dist/`, each checked: the native library
-needs no C library newer than that of manylinux_2_17, a wheel of the runtime holds nothing of the compiler and stays
-below 3 MB. Invariant: each file of the package is in one wheel: `armillary-runtime`, which a board needs to load and
-run packages (numpy only), or `armillary`, which depends on that of its version; so either can be removed or renewed. A
-file that fails a check is removed. Run: `python tools/release.py [--only x86_64]`.
+needs no C library newer than that of manylinux_2_17 or musllinux_1_2, a wheel of the runtime holds nothing of the
+compiler and stays below 3 MB. Invariant: each file of the package is in one wheel: `armillary-runtime`, which a board
+needs to load and run packages (numpy only), or `armillary`, which depends on that of its version; so either can be
+removed or renewed. A file that fails a check is removed. Run: `python tools/release.py [--only TAG]`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = (2, 17)
-PLATFORMS = ("x86_64", "aarch64")
+_GNU, _MUSL = f"manylinux_{GLIBC[0]}_{GLIBC[1]}", "musllinux_1_2"
+PLATFORMS = {  # zig's name of the machine and its C library, by the tag of the wheel
+    f"{_GNU}_x86_64": f"x86_64-linux-gnu.{GLIBC[0]}.{GLIBC[1]}",
+    f"{_GNU}_aarch64": f"aarch64-linux-gnu.{GLIBC[0]}.{GLIBC[1]}",
+    f"{_GNU}_armv7l": f"arm-linux-gnueabihf.{GLIBC[0]}.{GLIBC[1]}",
+    f"{_MUSL}_x86_64": "x86_64-linux-musl",
+    f"{_MUSL}_aarch64": "aarch64-linux-musl",
+}
 LARGEST_RUNTIME = 3_000_000
 RUNTIME = re.compile(
     r"armillary/((__init__|errors|session)\.py|py\.typed|(artifact|base|runtime|rpc|exec)/.*"
@@ -41,8 +48,8 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     wheels: list[Path] = []
     with tempfile.TemporaryDirectory() as folder:
-        for machine in (options.only,) if options.only else PLATFORMS:
-            whole = build_wheel(machine, Path(folder))
+        for platform in (options.only,) if options.only else PLATFORMS:
+            whole = build_wheel(platform, Path(folder))
             wheels.append(runtime_wheel(whole, options.out))
         wheels.append(compiler_wheel(whole, options.out))
     for wheel in wheels:
@@ -56,10 +63,9 @@ def main() -> int:
     return 0
 
 
-def build_wheel(machine: str, out: Path) -> Path:
-    """The whole package for a machine in one wheel; its native library is built by zig."""
-    platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
-    compiler = f"{sys.executable} -m ziglang cc -target {machine}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+def build_wheel(platform: str, out: Path) -> Path:
+    """The whole package for a platform in one wheel; its native library is built by zig."""
+    compiler = f"{sys.executable} -m ziglang cc -target {PLATFORMS[platform]}"
     environment = {**os.environ, "ARMILLARY_CC": compiler, "ARMILLARY_WHEEL_PLATFORM": platform}
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(ROOT)]
     subprocess.run(command, env=environment, check=True)
@@ -129,7 +135,7 @@ def check_wheel(wheel: Path) -> list[str]:
             problems.append(f"{len(libraries)} native libraries, wanted {wanted}")
         for library in libraries:
             needed = max(((int(a), int(b)) for a, b in _VERSIONS.findall(archive.read(library))), default=(0, 0))
-            if needed > GLIBC:
+            if needed > ((0, 0) if _MUSL in wheel.name else GLIBC):
                 problems.append(f"{library} needs glibc {needed[0]}.{needed[1]}")
     if wheel.name.startswith("armillary_runtime") and wheel.stat().st_size > LARGEST_RUNTIME:
         problems.append(f"{wheel.stat().st_size} bytes, at most {LARGEST_RUNTIME}")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulators import need, qemu_aarch64
+from emulators import need, qemu_aarch64, qemu_arm
 
 import armillary
 from armillary.cli.main import main
 from armillary.contrib.cc import get_cc
 from armillary.runtime import __main__ as folders
-from armillary.runtime.build_native import INCLUDE_DIR, RUNTIME_DIR
+from armillary.runtime.build_native import INCLUDE_DIR, RUNTIME_DIR, build_libraries
 
 from .conftest import compile_library, expected, graph, make_package
 from .test_armrun import X
@@ -108,6 +109,54 @@ def test_the_example_runs_on_aarch64(values: Path, tmp_path: Path, capsys: pytes
     command = ("aarch64-linux-gnu-g++", *STRICT, EXAMPLE / "classify.cpp", f"-I{tmp_path}/sdk/include", archive)
     run(*command, "-pthread", "-ldl", "-lm", "-o", tmp_path / "classify")
     check(run(*qemu_aarch64(), tmp_path / "classify", folder, values))
+
+
+_RUNS = """
+#include <stdio.h>
+#include "armillary_runtime.h"
+int main(int argc, char **argv) {
+  char err[1024] = "";
+  arm_package *package;
+  arm_graph *graph;
+  arm_tensor x, y;
+  FILE *values = fopen(argv[argc - 1], "rb");
+  if (!values || arm_package_open(argv[argc - 2], &package, err, sizeof err)) return puts(err), 1;
+  if (arm_package_create_graph(package, &(arm_device){1, 0}, 1, NULL, &graph, err, sizeof err)) return puts(err), 1;
+  if (arm_graph_input(graph, arm_graph_input_index(graph, "x"), &x, err, sizeof err)) return puts(err), 1;
+  if (fread(x.data, sizeof(float), 48, values) != 48) return puts("the file is short"), 1;
+  if (arm_graph_run(graph, err, sizeof err) || arm_graph_output(graph, 0, &y, err, sizeof err)) return puts(err), 1;
+  for (int i = 0; i < 48; i++) printf("%.9g\\n", (double)((const float *)y.data)[i]);
+  arm_graph_destroy(graph);
+  arm_package_close(package);
+  return fclose(values);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "compiler", "start"),
+    [
+        ("x86_64-linux-musl", "musl-gcc", []),
+        ("arm-linux-gnueabihf.2.17", "arm-linux-gnueabihf-gcc", qemu_arm()),
+    ],
+)
+def test_the_shared_library_of_a_wheel_runs_with_the_c_library_it_is_built_for(
+    target: str, compiler: str, start: list[str], values: Path, tmp_path: Path
+) -> None:
+    """As tools/release.py builds it, by zig; the program that loads it by the distribution's compiler."""
+    need(compiler, *start[:1])
+    build_libraries([sys.executable, "-m", "ziglang", "cc", "-target", target], tmp_path)
+    folder = tmp_path / "net"
+    folder.mkdir()
+    package = make_package(compile_library(tmp_path, [compiler]))
+    (folder / "mod.so").write_bytes(package.library)
+    (folder / "mod.json").write_text(graph().to_json())
+    (folder / "mod.params").write_bytes(package.params)
+    (tmp_path / "run.c").write_text(_RUNS)
+    flags = ("-Wall", "-Wextra", "-Werror", f"-I{INCLUDE_DIR}", f"-L{tmp_path}", f"-Wl,-rpath,{tmp_path}")
+    run(compiler, tmp_path / "run.c", *flags, "-larmillary_runtime", "-o", tmp_path / "run")
+    printed = run(*start, tmp_path / "run", folder, values)
+    np.testing.assert_allclose(np.array(printed.split(), float), expected(X), rtol=1e-5, atol=1e-5)
 
 
 _WRONG = """
