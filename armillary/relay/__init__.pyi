@@ -1012,8 +1012,8 @@ class _Nn:
         """dense_mat plus the sparse matrix."""
 
     @staticmethod
-    def sparse_conv2d(dense_mat: _Expr, *given: object, layout: str = 'NHWC', kernel_size: int = 1) -> _Expr:
-        """The convolution with stride 1 that keeps the image's size: each row of the sparse matrix is one output's kernel. A row runs over (channel, y, x) where the data is NCHW, over (y, x, channel) where it is NHWC. `given` is the matrix, then layout and kernel size if they are not named."""
+    def sparse_conv2d(dense_mat: _Expr, *arguments: object, layout: str = 'NHWC', kernel_size: int = 1) -> _Expr:
+        """The convolution with stride 1 that keeps the image's size: each row of the sparse matrix is one output's kernel. A row runs over (channel, y, x) where the data is NCHW, over (y, x, channel) where it is NHWC. `arguments` is the matrix, then layout and kernel size if they are not named."""
 
     @staticmethod
     def sparse_dense(dense_mat: _Expr, *sparse_mat: object, sparse_lhs: bool = False) -> _Expr:

@@ -15,8 +15,8 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,12 @@ with deferred():
     from armillary.target.virtual_device import VirtualDevice as _VirtualDevice
 
 E = TypeVar("E", bound="Expr")
+Method: TypeAlias = "Callable[[Expr, object], Expr]"
+
+
+def _operator(name: str) -> tuple[Method, Method]:
+    """The methods of `a + b` for an operator of this name, the second where `a` is no expression."""
+    return lambda self, other: _binary(name, self, other), lambda self, other: _binary(name, other, self)
 
 
 class Expr(Node):
@@ -116,44 +122,15 @@ class Expr(Node):
         """A call of the function that the expression gives."""
         return call(self, args)
 
-    def __add__(self, other: object) -> Expr:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: object) -> Expr:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: object) -> Expr:
-        return _binary("subtract", self, other)
-
-    def __rsub__(self, other: object) -> Expr:
-        return _binary("subtract", other, self)
-
-    def __mul__(self, other: object) -> Expr:
-        return _binary("multiply", self, other)
-
-    def __rmul__(self, other: object) -> Expr:
-        return _binary("multiply", other, self)
-
-    def __truediv__(self, other: object) -> Expr:
-        return _binary("divide", self, other)
-
-    def __rtruediv__(self, other: object) -> Expr:
-        return _binary("divide", other, self)
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("subtract")
+    __mul__, __rmul__ = _operator("multiply")
+    __truediv__, __rtruediv__ = _operator("divide")
+    __lt__, __gt__ = (_operator(name)[0] for name in ("less", "greater"))
+    __le__, __ge__ = (_operator(name)[0] for name in ("less_equal", "greater_equal"))
 
     def __neg__(self) -> Expr:
         return slots.get_op("negative")(self)
-
-    def __lt__(self, other: object) -> Expr:
-        return _binary("less", self, other)
-
-    def __gt__(self, other: object) -> Expr:
-        return _binary("greater", self, other)
-
-    def __le__(self, other: object) -> Expr:
-        return _binary("less_equal", self, other)
-
-    def __ge__(self, other: object) -> Expr:
-        return _binary("greater_equal", self, other)
 
 
 def has_untyped(expr: Expr) -> bool:

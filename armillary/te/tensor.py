@@ -7,6 +7,7 @@ walked into by expression walks, and compares by identity. Operations: `te/opera
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 from armillary.base import slots
@@ -26,7 +27,26 @@ _OPERATIONS = ("ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp")
 __getattr__, __dir__ = lazy_names(__name__, {name: f"armillary.te.operation:{name}" for name in _OPERATIONS})
 
 Combined: TypeAlias = Any  # Any: an expression of elements, a tensor of tensors: the ranks decide
+Build: TypeAlias = Callable[[ExprLike, ExprLike], Expr]
+Method: TypeAlias = "Callable[[Tensor, ExprLike], Combined]"
 Element: TypeAlias = Any  # Any: an expression; a TensorSlice where the tensor has more axes than there are indices
+
+
+def _of_elements(build: Build) -> tuple[Callable[[_Scalar, ExprLike], Expr], Callable[[_Scalar, ExprLike], Expr]]:
+    """The methods of an operator of elements, the second where the left side is a number."""
+    return lambda self, other: build(self, other), lambda self, other: build(other, self)
+
+
+def _of_tensors(name: str, build: Build) -> tuple[Method, Method]:
+    """The same of an operator whose operands may have axes: then it is the operator of that name on whole tensors."""
+
+    def forward(self: Tensor, other: ExprLike) -> Combined:
+        return slots.combine(name, self, other) if self._is_tensor(other) else build(self, other)
+
+    def reflected(self: Tensor, other: ExprLike) -> Combined:
+        return slots.combine(name, other, self) if self._is_tensor(other) else build(other, self)
+
+    return forward, reflected
 
 
 class _Scalar:
@@ -37,50 +57,16 @@ class _Scalar:
     def as_expr(self) -> Expr:
         raise TypeMismatch(f"{type(self).__name__} is not a scalar")
 
-    def __add__(self, other: ExprLike) -> Expr:
-        return T.add(self, other)
-
-    def __radd__(self, other: ExprLike) -> Expr:
-        return T.add(other, self)
-
-    def __sub__(self, other: ExprLike) -> Expr:
-        return T.sub(self, other)
-
-    def __rsub__(self, other: ExprLike) -> Expr:
-        return T.sub(other, self)
-
-    def __mul__(self, other: ExprLike) -> Expr:
-        return T.mul(self, other)
-
-    def __rmul__(self, other: ExprLike) -> Expr:
-        return T.mul(other, self)
-
-    def __truediv__(self, other: ExprLike) -> Expr:
-        return T.div(self, other)
-
-    def __rtruediv__(self, other: ExprLike) -> Expr:
-        return T.div(other, self)
-
-    def __floordiv__(self, other: ExprLike) -> Expr:
-        return T.floordiv(self, other)
-
-    def __mod__(self, other: ExprLike) -> Expr:
-        return T.floormod(self, other)
+    __add__, __radd__ = _of_elements(T.add)
+    __sub__, __rsub__ = _of_elements(T.sub)
+    __mul__, __rmul__ = _of_elements(T.mul)
+    __truediv__, __rtruediv__ = _of_elements(T.div)
+    __floordiv__, __mod__ = _of_elements(T.floordiv)[0], _of_elements(T.floormod)[0]
+    __lt__, __le__ = _of_elements(T.less)[0], _of_elements(T.less_equal)[0]
+    __gt__, __ge__ = _of_elements(T.greater)[0], _of_elements(T.greater_equal)[0]
 
     def __neg__(self) -> Expr:
         return T.neg(self)
-
-    def __lt__(self, other: ExprLike) -> Expr:
-        return T.less(self, other)
-
-    def __le__(self, other: ExprLike) -> Expr:
-        return T.less_equal(self, other)
-
-    def __gt__(self, other: ExprLike) -> Expr:
-        return T.greater(self, other)
-
-    def __ge__(self, other: ExprLike) -> Expr:
-        return T.greater_equal(self, other)
 
     def astype(self, dtype: str) -> Expr:
         """The element converted to another dtype."""
@@ -98,35 +84,11 @@ class Tensor(_Scalar):
         self.shape = shape
         self.dtype = dtype
 
-    def __add__(self, other: ExprLike) -> Combined:
-        return slots.combine("add", self, other) if self._is_tensor(other) else super().__add__(other)
-
-    def __radd__(self, other: ExprLike) -> Combined:
-        return slots.combine("add", other, self) if self._is_tensor(other) else super().__radd__(other)
-
-    def __sub__(self, other: ExprLike) -> Combined:
-        return slots.combine("subtract", self, other) if self._is_tensor(other) else super().__sub__(other)
-
-    def __rsub__(self, other: ExprLike) -> Combined:
-        return slots.combine("subtract", other, self) if self._is_tensor(other) else super().__rsub__(other)
-
-    def __mul__(self, other: ExprLike) -> Combined:
-        return slots.combine("multiply", self, other) if self._is_tensor(other) else super().__mul__(other)
-
-    def __rmul__(self, other: ExprLike) -> Combined:
-        return slots.combine("multiply", other, self) if self._is_tensor(other) else super().__rmul__(other)
-
-    def __truediv__(self, other: ExprLike) -> Combined:
-        return slots.combine("divide", self, other) if self._is_tensor(other) else super().__truediv__(other)
-
-    def __rtruediv__(self, other: ExprLike) -> Combined:
-        return slots.combine("divide", other, self) if self._is_tensor(other) else super().__rtruediv__(other)
-
-    def __floordiv__(self, other: ExprLike) -> Combined:
-        return slots.combine("floor_divide", self, other) if self._is_tensor(other) else super().__floordiv__(other)
-
-    def __mod__(self, other: ExprLike) -> Combined:
-        return slots.combine("floor_mod", self, other) if self._is_tensor(other) else super().__mod__(other)
+    __add__, __radd__ = _of_tensors("add", T.add)
+    __sub__, __rsub__ = _of_tensors("subtract", T.sub)
+    __mul__, __rmul__ = _of_tensors("multiply", T.mul)
+    __truediv__, __rtruediv__ = _of_tensors("divide", T.div)
+    __floordiv__, __mod__ = _of_tensors("floor_divide", T.floordiv)[0], _of_tensors("floor_mod", T.floormod)[0]
 
     def __neg__(self) -> Combined:
         return slots.unary("negative", self) if self.shape else super().__neg__()
