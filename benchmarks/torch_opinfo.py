@@ -1,44 +1,67 @@
-"""The share of ATen's core operators that pass PyTorch's own samples of them whole.
+"""PyTorch's own samples of its operators (OpInfo, the whole list) by our rules: right, wrong or refused.
 
-In: names of operators (none: all of the core set). Out: a line of JSON for each, appended to `--log`, with the samples
-that pass and the texts of those that do not; operators that the log has are not run again. Then the share. Invariant:
-an operator passes where every sample of it in float32, int64 and bool gives what eager PyTorch gives; samples that
-PyTorch's own export refuses are not counted, operators of which OpInfo has no sample are listed apart.
+In: names of rows of OpInfo, `name` or `name:variant` (none: all). Out: a line of JSON for each row, appended to
+`--log`, which counts its samples by outcome and names the first text of each kind; rows that the log has are not run
+again, so a run may be killed at any time. Then the counts, by row and by ATen's core operators, or with `--table` a
+line for each row that is not right whole. Invariant: samples are of float32, int64 and bool, without gradients, and
+what PyTorch itself does not export is not counted; a row is right where every other sample gives what eager gives.
 
-    python benchmarks/torch_opinfo.py --log opinfo.jsonl --most 20
+    python benchmarks/torch_opinfo.py --log opinfo.jsonl --most 3
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/frontend/pytorch"))
 
-import torch
-from opinfo_runs import core_operators, infos_of, is_taken, outcome, samples_of
+from opinfo_runs import core_operators, full_name, infos_of, kind_of, outcomes, without
+from torch import _export as export
+from torch.testing._internal.common_methods_invocations import op_db
 
-DTYPES = (torch.float32, torch.int64, torch.bool)
+KINDS = ("right", "wrong", "refused", "fault", "PyTorch refuses")
+SECONDS = 60  # of a sample; what takes longer is a fault
 
 
-def failures_of(name: str, most: int, row: dict[str, Any]) -> Iterator[str]:
-    """Run an operator's samples, count those that run, and yield what fails."""
-    for info in infos_of(name):
-        for dtype in (d for d in DTYPES if d in info.supported_dtypes("cpu")):
-            torch.manual_seed(0)
-            for number, (model, tensors) in enumerate(samples_of(info, dtype, most)):
-                text = outcome(model, tensors)
-                if not is_taken(text):
-                    row["refused by PyTorch"] += 1
-                    continue
-                row["samples"] += 1
-                if text:
-                    yield f"{info.name} {info.variant_test_name} {dtype} {number}: {text}"[:400]
+def _stop(*_: object) -> None:
+    raise TimeoutError(f"longer than {SECONDS} s")
+
+
+def measured(info: Any, most: int) -> dict[str, Any]:
+    """Run a row's samples, and count them by outcome."""
+    start = time.process_time()
+    row: dict[str, Any] = {"name": full_name(info), **dict.fromkeys(KINDS, 0), "texts": {}}
+    signal.alarm(SECONDS)
+    for dtype, text in outcomes(info, most):
+        signal.alarm(SECONDS)
+        kind = kind_of(text)
+        row[kind] += 1
+        if text:
+            row["texts"].setdefault(kind, f"{dtype}: {text}"[:500])
+    signal.alarm(0)
+    return row | {"seconds": round(time.process_time() - start, 1)}
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """What a row is: the worst of its samples."""
+    return next((kind for kind in ("wrong", "fault", "refused", "right") if row[kind]), "PyTorch refuses")
+
+
+def counted(rows: Iterable[dict[str, Any]]) -> str:
+    """How many rows are what, and the share that is right."""
+    counts = Counter(map(verdict, rows))
+    tried = sum(counts.values()) - counts["PyTorch refuses"]
+    share = 100 * counts["right"] / max(1, tried)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS) + f": {share:.1f} % of {tried} right"
 
 
 def main() -> None:
@@ -46,26 +69,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--log", type=Path, default=Path("opinfo.jsonl"))
-    parser.add_argument("--most", type=int, default=1000, help="samples of an operator and dtype")
+    parser.add_argument("--most", type=int, default=3, help="samples of a row and dtype")
+    parser.add_argument("--part", default="0/1", help="K/N: each Nth row from the Kth on")
+    parser.add_argument("--table", action="store_true", help="print rows that are not right whole")
     options = parser.parse_args()
+    export.utils._materialize_cpp_cia_ops = functools.cache(
+        export.utils._materialize_cpp_cia_ops
+    )  # a third of a sample
+    signal.signal(signal.SIGALRM, _stop)
     lines = options.log.read_text().splitlines() if options.log.exists() else []
     rows = {row["name"]: row for row in map(json.loads, lines)}
-    for name in options.names or sorted(core_operators()):
-        if name in rows:
+    part, parts = map(int, options.part.split("/"))
+    for info in () if options.table else op_db[part::parts]:
+        name = full_name(info)
+        if name in rows or without(name) or (options.names and not {name, info.name} & {*options.names}):
             continue
-        start = time.perf_counter()
-        row: dict[str, Any] = {"name": name, "samples": 0, "refused by PyTorch": 0}
-        row["failures"] = list(failures_of(name, options.most, row))
-        row["seconds"] = round(time.perf_counter() - start, 1)
-        rows[name] = row
+        rows[name] = row = measured(info, options.most)
         with options.log.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        print(name, row["samples"], len(row["failures"]), (row["failures"] or [""])[0], flush=True)
-    tried = [row for row in rows.values() if row["samples"]]
-    whole = [row for row in tried if not row["failures"]]
-    share = 100 * len(whole) / max(1, len(tried))
-    print(f"{len(whole)} of {len(tried)} operators pass whole ({share:.1f} %); without a sample that PyTorch exports: ")
-    print(", ".join(name for name, row in rows.items() if not row["samples"]))
+        print(name, verdict(row), next(iter(row["texts"].values()), ""), flush=True)
+    if options.table:
+        for row in sorted(rows.values(), key=lambda r: (verdict(r), r["name"])):
+            if verdict(row) != "right":
+                print("|", row["name"], "|", " ".join(str(row[k]) for k in KINDS), "|", row["texts"], "|")
+    print("rows:", counted(rows.values()))
+    print("rows but those that docs/limits.md leaves out:", counted(r for n, r in rows.items() if not without(n)))
+    core = {name: [full_name(info) for info in infos_of(name)] for name in core_operators()}
+    groups = [[rows[n] for n in names if n in rows] for names in core.values()]
+    print("ATen's core:", counted({k: sum(r[k] for r in group) for k in KINDS} for group in groups if group))
 
 
 if __name__ == "__main__":

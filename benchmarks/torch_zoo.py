@@ -79,17 +79,33 @@ def _torchvision(name: str, side: int, usual: int, front: tuple[int, ...] = (), 
     return make
 
 
+_SPREAD = {"cls_score": 40, "head.classification_head.cls_logits": 10, "classification_head.module_list": 4}
+
+
 def _detector(name: str, side: int, **extra: Any) -> Callable[[bool], Made]:
     def make(small: bool) -> Made:
         import torchvision
 
         model = torchvision.models.get_model(name, weights=None, weights_backbone=None, **extra)
         for part, weight in model.named_parameters():  # else scores are equal but for rounding, and so is their order
-            if part.endswith("weight") and ("classification_head" in part or "cls_score" in part):
-                weight.data.mul_(4)
+            factor = next((factor for name, factor in _SPREAD.items() if name in part), 1)
+            weight.data.mul_(factor if part.endswith("weight") else 1)
+        normalise(model, list(torch.rand(2, 3, side, side)))
         return Images(model), lambda batch: (torch.rand(batch, 3, side, side),)
 
     return make
+
+
+def normalise(model: nn.Module, images: list[torch.Tensor]) -> None:
+    """Give batch normalisations the statistics of images, else what comes behind many layers is nearly the same."""
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    model.eval()
+    for layer in layers:
+        layer.momentum = 1.0
+        layer.train()
+    with torch.no_grad():
+        model(images)
+    model.eval()
 
 
 def _flow(small: bool) -> Made:

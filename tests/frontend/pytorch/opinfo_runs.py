@@ -2,21 +2,25 @@
 
 In: an ATen core operator's name as OpInfo has it, a dtype. Out: whether each sample gives what eager PyTorch gives.
 Invariant: a sample is skipped only where PyTorch itself refuses it; complex results are compared by parts; where
-elements are equal, PyTorch does not say which of them `sort` and `topk` name first: only their values are compared.
+elements are equal, PyTorch does not say which of them `sort` and others name: only their values are compared.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from typing import Any
 
 import numpy as np
 from torch_runs import torch
 
+from armillary import errors
 from armillary.base.aliases import Array
+from armillary.errors import ArmillaryError
 from armillary.frontend.pytorch.complex_values import is_complex
-from armillary.frontend.pytorch.exported import decomposed
+from armillary.frontend.pytorch.exported import decomposed, number
 from armillary.frontend.pytorch.fx_graph import FxWalk
 from armillary.frontend.pytorch.tensors import array_of, dtype_name
 from armillary.frontend.values import is_tensor
@@ -24,7 +28,53 @@ from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, Expr, Function, Tuple, Var
 from armillary.relay.types import tensor_type
 
-_OF_PYTORCH = "PyTorch: "
+DTYPES = (torch.float32, torch.int64, torch.bool)
+_OF_PYTORCH, _WRONG = "PyTorch: ", "differs: "
+LEFT_OUT = {  # reasons and patterns of names of OpInfo's rows; docs/limits.md names them, too
+    "random numbers": (
+        *(
+            "bernoulli*",
+            "cauchy",
+            "exponential",
+            "geometric",
+            "log_normal",
+            "multinomial",
+            "normal*",
+            "rand*",
+            "uniform",
+        ),
+        *("nn.functional.*dropout*", "nn.functional.fractional_max_pool*", "nn.functional.rrelu", "*_lowrank"),
+    ),
+    "memory as it is found": ("empty*", "new_empty*", "resize_*"),
+    "sparse and jagged tensors": ("*sparse*", "*jagged*", "*coalesce*"),
+    "code of NVIDIA's alone": (
+        "jiterator*",
+        "torch._scaled_mm*",
+        "*flash_attention*",
+        "*efficient_attention*",
+        "*cudnn*",
+    ),
+    "factors of matrices": (
+        *(f"linalg.{name}*" for name in ("cholesky", "cond", "det", "eig", "householder", "inv", "ldl", "lstsq", "lu")),
+        *(f"linalg.{name}*" for name in ("matrix_rank", "pinv", "qr", "slogdet", "solve", "svd", "tensorinv")),
+        *("linalg.tensorsolve", "cholesky*", "geqrf", "lu*", "ormqr", "qr", "svd", "pinverse", "triangular_solve"),
+        *("logdet", "matrix_exp", "linalg.matrix_exp"),
+    ),
+    "functions of statistics and physics": (
+        *(
+            "special.*bessel*",
+            "special.*polynomial*",
+            "special.i[01]*",
+            "special.zeta",
+            "special.ndtri",
+            "special.airy_ai",
+        ),
+        *("special.erfcx", "special.polygamma*", "polygamma*", "mvlgamma*", "igamma*", "i0", "digamma", "lgamma"),
+        *("nextafter", "hash_tensor"),
+    ),
+    "derivatives": ("*_backward",),
+}
+TIED = ("sort", "topk", "kthvalue", "median", "mode", "nanmedian", "msort", "argsort")
 ALIASES = {  # operators that OpInfo has by what calls them; a variant behind the colon
     "_adaptive_avg_pool2d": ("nn.functional.adaptive_avg_pool2d",),
     "_adaptive_avg_pool3d": ("nn.functional.adaptive_avg_pool3d",),
@@ -53,6 +103,12 @@ ALIASES = {  # operators that OpInfo has by what calls them; a variant behind th
 }
 
 
+def without(name: str) -> str:
+    """Why a row of OpInfo has no place in a compiler of inference; empty where it has one."""
+    rows = ((reason, pattern) for reason, patterns in LEFT_OUT.items() for pattern in patterns)
+    return next((reason for reason, pattern in rows if fnmatch(name, pattern)), "")
+
+
 def core_operators() -> dict[str, list[str]]:
     """Names of the operators of ATen's core set, with their overloads."""
     names: dict[str, list[str]] = {}
@@ -73,6 +129,11 @@ def infos_of(name: str) -> list[Any]:
     return rows or [op for op in op_db if (op.name, op.variant_test_name) in wanted or (op.name, "") in wanted]
 
 
+def full_name(info: Any) -> str:
+    """The name of a row of OpInfo, with its variant."""
+    return f"{info.name}:{info.variant_test_name}" if info.variant_test_name else str(info.name)
+
+
 class Sampled(torch.nn.Module):
     """A call of an operator whose tensors are the inputs."""
 
@@ -88,13 +149,28 @@ class Sampled(torch.nn.Module):
         return result[0] if self.has_ties else result
 
 
+class Joined(torch.nn.Module):
+    """Several calls in one program."""
+
+    def __init__(self, parts: Sequence[tuple[Sampled, list[Any]]]) -> None:
+        super().__init__()
+        self.parts = [(model, len(tensors)) for model, tensors in parts]
+
+    def forward(self, *tensors: Any) -> list[Any]:
+        rest = iter(tensors)
+        return [model(*itertools.islice(rest, count)) for model, count in self.parts]
+
+
 def samples_of(op: Any, dtype: Any, most: int) -> Iterator[tuple[Sampled, list[Any]]]:
-    """Calls of an operator with tensors of a dtype."""
+    """Calls of an operator with dense tensors of a dtype."""
     for sample in list(op.sample_inputs("cpu", dtype, requires_grad=False))[:most]:
         flat, spec = torch.utils._pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
-        tensors = [v.contiguous() for v in flat if isinstance(v, torch.Tensor)]
+        tensors = [v for v in flat if isinstance(v, torch.Tensor)]
+        if any(v.layout != torch.strided for v in tensors):
+            continue
+        tensors = [v.contiguous() for v in tensors]
         others = ["<tensor>" if isinstance(v, torch.Tensor) else v for v in flat]
-        yield Sampled(op.op, spec, others, op.name in ("sort", "topk") and dtype != torch.float32), tensors
+        yield Sampled(op.op, spec, others, op.name in TIED and dtype != torch.float32), tensors
 
 
 def imported(exported: Any, tensors: Sequence[Any]) -> list[Array]:
@@ -117,13 +193,13 @@ def imported(exported: Any, tensors: Sequence[Any]) -> list[Array]:
     params = tuple(v for v in values if isinstance(v, Var))
     rows = zip(program.graph_signature.output_specs, walk.run(program.graph_module, values), strict=True)
     values = [v.joined() if is_complex(v) else v for spec, v in rows if spec.kind.name == "USER_OUTPUT"]
-    results = [v for v in values if is_tensor(v)]
+    results = [v if is_tensor(v) else number(v) for v in values if v is not None]
     body: Expr = Tuple(tuple(results))
     got = evaluate(Function(params, body), arrays)
     return [np.asarray(v) for v in got]
 
 
-def outcome(model: Sampled, tensors: Sequence[Any]) -> str:
+def outcome(model: torch.nn.Module, tensors: Sequence[Any]) -> str:
     """What differs from eager, or why it does not run; empty where nothing does."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -143,16 +219,33 @@ def outcome(model: Sampled, tensors: Sequence[Any]) -> str:
             return f"{type(error).__name__}: {error}"
 
 
-def is_taken(text: str) -> bool:
-    """Whether an outcome is ours: PyTorch runs and exports the sample."""
-    return not text.startswith(_OF_PYTORCH)
+def outcomes(info: Any, most: int) -> Iterator[tuple[str, str]]:
+    """For each sample of a row its dtype and outcome, in one program where all are right: exporting takes the time."""
+    torch.manual_seed(0)
+    dtypes = (d for d in DTYPES if d in info.supported_dtypes("cpu"))
+    calls = [(str(dtype), *sample) for dtype in dtypes for sample in samples_of(info, dtype, most)]
+    joined = Joined([(model, tensors) for _, model, tensors in calls])
+    are_right = not outcome(joined, [t for _, _, tensors in calls for t in tensors])
+    for dtype, model, tensors in calls:
+        yield dtype, "" if are_right else outcome(model, tensors)
+
+
+def kind_of(text: str) -> str:
+    """What an outcome is: right, wrong, refused by us or by PyTorch, or a fault of ours."""
+    if not text or text.startswith(_WRONG):
+        return "wrong" if text else "right"
+    if text.startswith(_OF_PYTORCH):
+        return "PyTorch refuses"
+    return "refused" if issubclass(getattr(errors, text.partition(":")[0], Exception), ArmillaryError) else "fault"
 
 
 def _difference(got: Sequence[Array], wanted: Sequence[Array]) -> str:
     if [(g.shape, str(g.dtype)) for g in got] != [(w.shape, str(w.dtype)) for w in wanted]:
-        return f"{[(g.shape, str(g.dtype)) for g in got]} instead of {[(w.shape, str(w.dtype)) for w in wanted]}"
+        return (
+            f"{_WRONG}{[(g.shape, str(g.dtype)) for g in got]} instead of {[(w.shape, str(w.dtype)) for w in wanted]}"
+        )
     for ours, theirs in zip(got, wanted, strict=True):
         if not np.allclose(ours.astype("float64"), theirs.astype("float64"), 1e-4, 1e-4, equal_nan=True):
             worst = np.nanmax(np.abs(ours.astype("float64") - theirs.astype("float64")))
-            return f"differs by {worst}"
+            return f"{_WRONG}by {worst}"
     return ""

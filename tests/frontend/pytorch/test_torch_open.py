@@ -107,6 +107,20 @@ def test_a_transposed_convolution_of_any_length() -> None:
     check_sizes(model, inputs, {0: Dim("batch"), 2: Dim.AUTO})
 
 
+class Parts(nn.Module):
+    """An open axis in parts: of one size, and of sizes made of the open one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        half = x.shape[0] // 2
+        first, second = x.split([half, x.shape[0] - half])
+        return *x.split(8), first * 2, second + 1
+
+
+def test_parts_of_an_open_axis() -> None:
+    torch.manual_seed(0)
+    check_sizes(Parts(), [torch.randn(n, 3) for n in (13, 16, 10)], {0: Dim("rows", min=10, max=16)})
+
+
 def test_a_multiple_of_a_size() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 2, stride=2), nn.ReLU())
     check_sizes(model, [torch.randn(1, 3, h, 8) for h in (20, 12, 4)], {2: 4 * Dim("fourth", max=20)})

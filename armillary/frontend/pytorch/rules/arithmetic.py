@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
-from armillary.frontend.pytorch.table import AtenCall, aten
+from armillary.frontend.pytorch.table import AtenCall, AtenRule, aten
 from armillary.frontend.values import (
+    DEFAULT_FLOAT,
     Value,
     cast,
     category,
@@ -36,8 +37,12 @@ def times(x: Value, factor: Value) -> Value:
         return x
     if not is_tensor(x) and not is_tensor(factor):
         return x * factor
-    a, b = promoted(x, factor) if is_tensor(factor) else (x, scalar(factor, dtype_of(x)))
-    return op("multiply", a, b)
+    return product_of(*promoted(x, factor) if is_tensor(factor) else (x, scalar(factor, dtype_of(x))))
+
+
+def product_of(a: Expr, b: Expr) -> Expr:
+    """The product of tensors of one dtype; of booleans their conjunction."""
+    return op("logical_and" if dtype_of(a) == "bool" else "multiply", a, b)
 
 
 @aten("add", "add_")
@@ -59,8 +64,7 @@ def reverse_subtract(call: AtenCall, x: Value, y: Value, alpha: Value = 1) -> Ex
 
 @aten("mul", "multiply")
 def multiply(call: AtenCall, x: Value, y: Value) -> Expr:
-    a, b = promoted(x, y)
-    return op("logical_and" if dtype_of(a) == "bool" else "multiply", a, b)
+    return product_of(*promoted(x, y))
 
 
 @aten("div", "divide", "true_divide")
@@ -107,12 +111,17 @@ def power(call: AtenCall, x: Value, y: Value) -> Expr:
     return op("power", *promoted(x, y))
 
 
+@aten("ldexp")
+def ldexp(call: AtenCall, x: Value, exponent: Value) -> Expr:
+    return op("multiply", *promoted(x, op("power", scalar(2.0, DEFAULT_FLOAT), cast(exponent, DEFAULT_FLOAT))))
+
+
 @aten("atan2", "arctan2")
 def atan2(call: AtenCall, y: Value, x: Value) -> Expr:
     return op("atan2", *promoted(y, x, at_least_float=True))
 
 
-def _extreme(name: str, truth: str) -> None:
+def _extreme(name: str, truth: str) -> AtenRule:
     @aten(name)
     def rule(call: AtenCall, x: Value, y: Value) -> Expr:
         a, b = promoted(x, y)
@@ -122,9 +131,10 @@ def _extreme(name: str, truth: str) -> None:
     def other(call: AtenCall, x: Value, y: Value) -> Expr:
         return rule(call, x, y)  # type: ignore[no-any-return]  # a rule of this file
 
+    return rule
 
-_extreme("maximum", "logical_or")
-_extreme("minimum", "logical_and")
+
+maximum, minimum = _extreme("maximum", "logical_or"), _extreme("minimum", "logical_and")
 
 
 @aten("fmax", "fmin")
@@ -202,8 +212,8 @@ def clamp(call: AtenCall, x: Expr, low: Value = None, high: Value = None) -> Exp
     are_numbers = isinstance(low, int | float) and isinstance(high, int | float)
     if are_numbers and category(dtype) == 2 and -math.inf < low <= high < math.inf:
         return op("clip", data, a_min=float(low), a_max=float(high))
-    data = data if low is None else op("maximum", data, cast(low, dtype))
-    return data if high is None else op("minimum", data, cast(high, dtype))
+    data = data if low is None else maximum(call, data, cast(low, dtype))
+    return data if high is None else minimum(call, data, cast(high, dtype))
 
 
 @aten("clamp_min", "clamp_max")

@@ -175,6 +175,13 @@ def conjugate(call: AtenCall, x: Complex) -> Complex:
     return x if "resolve" in call.name else Complex(x.real, op("negative", x.imag))
 
 
+@aten("constant_pad_nd", namespace="complex")
+def constant_pad(call: AtenCall, x: Complex, pads: Sequence[int], value: Value) -> Complex:
+    rule, number = aten_rule(call.name), complex(value or 0)
+    assert rule is not None, "padding of real tensors has a rule"
+    return Complex(rule(call, x.real, pads, number.real), rule(call, x.imag, pads, number.imag))
+
+
 @aten("sym_size", "sym_numel", namespace="complex")
 def size(call: AtenCall, x: Complex, *axis: int) -> Value:
     """A size of the tensor, which is that of its parts."""

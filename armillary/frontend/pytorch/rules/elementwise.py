@@ -182,6 +182,15 @@ def signbit(call: AtenCall, x: Expr) -> Expr:
     return op("less", op("reinterpret", x, dtype=bits), scalar(0, bits))
 
 
+@aten("angle")
+def angle(call: AtenCall, x: Expr) -> Expr:
+    """Of a real number: pi below 0, else 0; NaN of NaN."""
+    value = as_float(x)
+    zero, half_turn = (scalar(number, dtype_of(value)) for number in (0, math.pi))
+    turned = op("where", op("less", value, zero), half_turn, zero)
+    return op("where", op("isnan", value), value, turned)
+
+
 @aten("logical_not")
 def logical_not(call: AtenCall, x: Expr) -> Expr:
     return op("logical_not", cast(x, "bool"))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from armillary.base.extent import Known, bounds
+from armillary.frontend.pytorch.rules.arithmetic import times
 from armillary.frontend.pytorch.rules.shape import bounds_of
 from armillary.frontend.pytorch.sizes import has_open
 from armillary.frontend.pytorch.table import AtenCall, aten
@@ -151,6 +152,13 @@ def index_put(
         points = op("concatenate", Tuple(tuple(rows)), axis=0) if len(rows) > 1 else rows[0]
         result = op("scatter_nd", front, points, updates, mode=mode)
     return op("transpose", result, axes=tuple(order.index(k) for k in range(rank_of(x))))
+
+
+@aten("put")
+def put(call: AtenCall, x: Expr, index: Expr, values: Expr, accumulate: bool) -> Expr:
+    """Values at positions of the flat tensor."""
+    flat, place, rows = (reshape_to(v, (-1,)) for v in (x, index, values))
+    return reshape_to(index_put(call, flat, [place], rows, accumulate), shape_of(x))
 
 
 def _put_masked(call: AtenCall, x: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
@@ -395,6 +403,12 @@ def _at_index(x: Expr, dim: int, index: Expr) -> Expr:
     return broadcast(reshape_to(index, tuple(-1 if k == axis else 1 for k in range(rank_of(x)))), shape)
 
 
+@aten("index_reduce")
+def index_reduce(call: AtenCall, x: Expr, dim: int, index: Expr, source: Expr, reduce: str, include_self: bool) -> Expr:
+    result: Expr = scatter_reduce(call, x, dim, _at_index(x, dim, index), source, reduce, include_self)
+    return result
+
+
 @aten("index_add", "index_copy", "index_fill")
 def index_write(call: AtenCall, x: Expr, dim: int, index: Expr, source: Value, alpha: Value = 1) -> Expr:
     if not rank_of(x):
@@ -403,7 +417,7 @@ def index_write(call: AtenCall, x: Expr, dim: int, index: Expr, source: Value, a
     places = _at_index(x, dim, index if rank_of(index) else reshape_to(index, (1,)))
     values = cast(source, dtype_of(x))
     if "index_add" in call.name:
-        values = op("multiply", values, scalar(alpha, dtype_of(x))) if alpha != 1 else values
+        values = times(values, alpha)
     updates = broadcast(values, shape_of(places)) if rank_of(values) != rank_of(x) else values
     return _scattered(x, dim, places, updates, "add" if "index_add" in call.name else "update")
 

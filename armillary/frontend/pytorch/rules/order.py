@@ -7,7 +7,18 @@ elements keep their order.
 from __future__ import annotations
 
 from armillary.frontend.pytorch.table import AtenCall, aten
-from armillary.frontend.values import Value, axis_in, cast, dtype_of, op, rank_of, reshape_to, scalar, shape_of
+from armillary.frontend.values import (
+    Value,
+    axis_in,
+    cast,
+    dtype_of,
+    is_float,
+    op,
+    rank_of,
+    reshape_to,
+    scalar,
+    shape_of,
+)
 from armillary.relay.expr import Expr, TupleGetItem
 
 
@@ -56,12 +67,16 @@ def topk(call: AtenCall, x: Expr, k: Value, dim: int, largest: bool, *_: object)
     return [TupleGetItem(both, 0), TupleGetItem(both, 1)]
 
 
-def _picked(x: Expr, dim: int, place: int, keepdim: bool) -> list[Expr]:
+def _picked(x: Expr, dim: int, place: int | Expr, keepdim: bool) -> list[Expr]:
     """The value at one place of the sorted axis, and where it was."""
     if not rank_of(x):
         return [x, scalar(0, "int64")]
     axis = axis_in(dim, rank_of(x))
-    rows = [op("strided_slice", v, begin=(place,), end=(place + 1,), axes=(axis,)) for v in _ordered(x, dim, False)]
+    rows = _ordered(x, dim, False)
+    if isinstance(place, int):
+        rows = [op("strided_slice", v, begin=(place,), end=(place + 1,), axes=(axis,)) for v in rows]
+    else:
+        rows = [op("gather", v, place, axis=axis) for v in rows]
     shape = [d for k, d in enumerate(shape_of(x)) if k != axis]
     return rows if keepdim else [reshape_to(v, shape) for v in rows]
 
@@ -71,16 +86,24 @@ def kthvalue(call: AtenCall, x: Expr, k: int, dim: int, keepdim: bool) -> list[E
     return _picked(x, dim, k - 1, keepdim)
 
 
-@aten("median.dim")
+@aten("median.dim", "nanmedian.dim")
 def median_dim(call: AtenCall, x: Expr, dim: int, keepdim: bool) -> list[Expr]:
+    """The lower of two in the middle; where there is a NaN, the first one, or the middle of the others (nanmedian)."""
     size = shape_of(x)[axis_in(dim, rank_of(x))] if rank_of(x) else 1
-    return _picked(x, dim, (size - 1) // 2, keepdim)
+    if not is_float(x) or not rank_of(x):
+        return _picked(x, dim, (size - 1) // 2, keepdim)
+    is_number = cast(op("logical_not", op("isnan", x)), "int64")  # NaNs are sorted behind the numbers
+    count = op("sum", is_number, axis=(axis_in(dim, rank_of(x)),), keepdims=True)
+    one, two, all_ = scalar(1, "int64"), scalar(2, "int64"), scalar(size, "int64")
+    middle = op("floor_divide", op("maximum", op("subtract", count, one), scalar(0, "int64")), two)
+    place = middle if "nanmedian" in call.name else op("where", op("less", count, all_), count, middle)
+    return _picked(x, dim, place, keepdim)
 
 
-@aten("median")
+@aten("median", "nanmedian")
 def median(call: AtenCall, x: Expr) -> Expr:
-    flat = reshape_to(x, (-1,))
-    return _picked(flat, 0, (shape_of(flat)[0] - 1) // 2, False)[0]
+    values: list[Expr] = median_dim(call, reshape_to(x, (-1,)), 0, False)
+    return values[0]
 
 
 @aten("searchsorted.Tensor")

@@ -7,8 +7,9 @@ integers are multiplied as they are; a weight that is transposed first stays whe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
-from armillary.frontend.pytorch.rules.arithmetic import add, times
+from armillary.frontend.pytorch.rules.arithmetic import add, product_of, times
 from armillary.frontend.pytorch.table import AtenCall, aten
 from armillary.frontend.values import (
     Value,
@@ -17,6 +18,7 @@ from armillary.frontend.values import (
     cast,
     dtype_of,
     op,
+    promoted,
     rank_of,
     reshape_to,
     shape_of,
@@ -124,7 +126,19 @@ def add_outer(call: AtenCall, x: Expr, a: Expr, b: Expr, beta: Value = 1, alpha:
 
 @aten("outer", "ger")
 def outer(call: AtenCall, a: Expr, b: Expr) -> Expr:
-    return op("multiply", op("expand_dims", a, axis=1), op("expand_dims", b, axis=0))
+    return product_of(*promoted(op("expand_dims", a, axis=1), op("expand_dims", b, axis=0)))
+
+
+@aten("_trilinear")
+def trilinear(call: AtenCall, a: Expr, b: Expr, c: Expr, *axes: Sequence[int]) -> Expr:
+    """The sums of products of three tensors, each with new axes first (`nn.Bilinear`)."""
+    *added, summed = axes[:4]
+    apart = [
+        reduce(lambda data, place: op("expand_dims", data, axis=place), sorted(places), x)
+        for x, places in zip((a, b, c), added, strict=True)
+    ]
+    product = op("multiply", op("multiply", *apart[:2]), apart[2])
+    return op("sum", product, axis=tuple(summed)) if summed else product
 
 
 @aten("linear")

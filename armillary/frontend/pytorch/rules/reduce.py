@@ -347,6 +347,9 @@ def running_extreme(call: AtenCall, x: Expr, dim: int) -> list[Expr]:
     """By comparing every element with those before it, along axes of up to 256 elements."""
     if not rank_of(x):
         return [x, scalar(0, "int64")]
+    if dtype_of(x) == "bool":
+        truths, positions = running_extreme(call, cast(x, "uint8"), dim)
+        return [cast(truths, "bool"), positions]
     axis = axis_in(dim, rank_of(x))
     size = shape_of(x)[axis]
     if size > 256:

@@ -93,6 +93,15 @@ def upsample_antialiased(call: AtenCall, x: Expr, size: Sequence[int], corners: 
     return _resized(x, size, scales or [None] * len(size), method, corners, antialias=True)
 
 
+@aten("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec")
+def upsample_antialiased_vec(
+    call: AtenCall, x: Expr, size: Sequence[int] | None, corners: bool, factors: Sequence[float] | None
+) -> Expr:
+    sizes, scales = _sizes(x, size, factors)
+    result: Expr = upsample_antialiased(call, x, sizes, corners, *scales)
+    return result
+
+
 @aten("grid_sampler_2d", "grid_sampler_3d", "grid_sampler")
 def grid_sampler(call: AtenCall, x: Expr, grid: Expr, mode: int, border: int, corners: bool) -> Expr:
     method = ("bilinear", "nearest", "bicubic")[mode]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -249,20 +249,22 @@ def split_with_sizes(call: AtenCall, x: Expr, sizes: Sequence[int], dim: int = 0
     axis = axis_in(dim, rank_of(x))
     if len(sizes) == 1:
         return [x]
-    if 0 in sizes:
-        ends = np.cumsum([0, *sizes])
-        return [op("strided_slice", x, begin=(int(b),), end=(int(e),), axes=(axis,)) for b, e in pairwise(ends)]
-    cuts = tuple(int(v) for v in np.cumsum(sizes)[:-1])
-    parts = op("split", x, indices_or_sections=cuts, axis=axis)
+    ends = [0, *accumulate(sizes)]
+    if has_open([*ends, shape_of(x)[axis]]) or 0 in sizes:
+        return [sliced(x, axis, b, e) for b, e in pairwise(ends)]
+    parts = op("split", x, indices_or_sections=tuple(ends[1:-1]), axis=axis)
     return [TupleGetItem(parts, k) for k in range(len(sizes))]
 
 
 @aten("split", "split_copy")
 def split(call: AtenCall, x: Expr, size: Value, dim: int = 0) -> list[Expr]:
-    if not isinstance(size, int):
+    if isinstance(size, list):
         several: list[Expr] = split_with_sizes(call, x, size, dim)
         return several
     total = shape_of(x)[axis_in(dim, rank_of(x))]
+    if has_open([size, total]):  # PyTorch fixes how many parts there are
+        ends = [least(k * size, total) for k in range(len(call.outputs) + 1)]
+        return [sliced(x, axis_in(dim, rank_of(x)), b, e) for b, e in pairwise(ends)]
     sizes = [min(size, total - k) for k in range(0, total, max(size, 1))] or [0]
     result: list[Expr] = split_with_sizes(call, x, sizes, dim)
     return result
