@@ -73,9 +73,8 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", help="K/N: each Nth row from the Kth on")
     parser.add_argument("--table", action="store_true", help="print rows that are not right whole")
     options = parser.parse_args()
-    export.utils._materialize_cpp_cia_ops = functools.cache(
-        export.utils._materialize_cpp_cia_ops
-    )  # a third of a sample
+    registrations = export.utils._materialize_cpp_cia_ops  # collected once, not for each sample
+    export.utils._materialize_cpp_cia_ops = functools.cache(registrations)
     signal.signal(signal.SIGALRM, _stop)
     lines = options.log.read_text().splitlines() if options.log.exists() else []
     rows = {row["name"]: row for row in map(json.loads, lines)}

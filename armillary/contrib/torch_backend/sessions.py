@@ -80,7 +80,11 @@ def _result(row: Result, outputs: Sequence[Tensor], values: Sequence[Value], siz
         return torch.view_as_complex(outputs[row.place])
     if row.kind == "size":
         return evaluate(row.value, sizes)
-    return values[row.place] if row.kind == "argument" else row.value
+    if row.kind == "argument":
+        return values[row.place]
+    shared = {"output copy": outputs, "argument copy": values}.get(row.kind)
+    value = row.value if shared is None else shared[row.place]
+    return value.clone() if isinstance(value, torch.Tensor) else value  # who gets it may write to it
 
 
 def _place_of(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -244,7 +248,11 @@ def _imported(
     if walk.folder.data_sizes.binds:
         raise UnsupportedError("a size that the data say", hint="torch.export takes such graphs")
     outputs: list[Expr] = []
-    results = tuple([_placed(v, walk, places, outputs) for v in outcome])
+    nodes = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    nodes = list(nodes) if isinstance(nodes, list | tuple) else [nodes]
+    results = tuple(
+        [_placed(v, walk, places, outputs, n, nodes[:k]) for k, (v, n) in enumerate(zip(outcome, nodes, strict=True))]
+    )
     if not outputs:
         return None, {}, Interface((), (), results)
     relay, bound = module_of(inputs, params, [(f"out{k}", e) for k, e in enumerate(outputs)])
@@ -266,21 +274,27 @@ def _places_of(shapes: Mapping[int, Sequence[Known]]) -> tuple[tuple[str, int, i
     return tuple({s.name: (s.name, place, axis) for s, place, axis in rows if s is not None}.values())
 
 
-def _placed(value: Value, walk: FxWalk, places: dict[int, int], outputs: list[Expr]) -> Result:
-    """Where a result of the graph comes from; what is computed joins the outputs."""
+def _placed(
+    value: Value, walk: FxWalk, places: dict[int, int], outputs: list[Expr], node: Value, before: Sequence[Value]
+) -> Result:
+    """Where a result of the graph comes from; what is computed joins the outputs.
+
+    What another node is the same as, as a clone, is a copy of it: either may be written to.
+    """
     if is_complex(value):
         outputs.append(value.joined())
         return Result("complex", len(outputs) - 1)
     if not is_tensor(value):
         return Result("size" if isinstance(value, Extent) else "value", value=value)
     if id(value) in places:
-        return Result("argument", places[id(value)])
+        return Result("argument" if node.op == "placeholder" else "argument copy", places[id(value)])
     if isinstance(value, Constant):
         return Result("value", value=torch.from_numpy(value.data.copy()))
     same = next((k for k, e in enumerate(outputs) if e is value), None)
     if same is None:
         outputs.append(value)
-    return Result("output", len(outputs) - 1 if same is None else same)
+        return Result("output", len(outputs) - 1)
+    return Result("output" if node in before else "output copy", same)
 
 
 def compiled(module: IRModule, params: dict[str, Array], options: Options) -> GraphLibrary:

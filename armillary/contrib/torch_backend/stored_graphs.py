@@ -45,14 +45,15 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 << 30
 _LARGEST = 1 << 29  # of an entry: it is in memory when it is written
-_FORMAT = "graph 1"
+_FORMAT = "graph 2"
 
 
 @record
 class Result:
-    """Where a result comes from: an output of the executor, an argument, or a value that does not change."""
+    """Where a result comes from: an output of the executor, an argument, a copy of one, or a value that is the same in
+    each call, of which each call gets a copy."""
 
-    kind: str  # "output", "complex" (an output of parts), "argument", "value", or "size": an extent
+    kind: str  # "output", "output copy", "complex" (of parts), "argument", "argument copy", "value", "size": an extent
     place: int = -1
     value: Value = None
 

@@ -106,6 +106,26 @@ def test_buffers_and_inputs_are_changed_as_in_eager_mode() -> None:
     torch.testing.assert_close(ours.total, theirs.total)
 
 
+def written(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Results that are written to behind the graph that gives them: a constant, and clones."""
+    zeros, same, twice = torch.zeros_like(x), x.clone(), x * 2
+    third = twice.clone()
+    torch._dynamo.graph_break()
+    for value in (zeros, same, twice):
+        value[0] += 1
+    third[1] += 1
+    return zeros, same, twice, third
+
+
+@torch.inference_mode()
+def test_results_may_be_written_to() -> None:
+    x = torch.randn(3, 4)
+    before, compiled = x.clone(), torch.compile(written, backend="armillary")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), written(before))
+        torch.testing.assert_close(x, before)
+
+
 @torch.no_grad()
 def test_transposed_inputs_and_numbers_are_taken() -> None:
     def function(x: torch.Tensor, factor: int) -> torch.Tensor:

@@ -73,6 +73,35 @@ def test_operators_without_a_rule_are_named_together() -> None:
         relay.frontend.from_exported_program(program)
 
 
+class Medians(nn.Module):
+    """Medians along axes and of all, and a transform of padded values."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        transformed = torch.fft.fft2(x.nan_to_num(), s=(8, 4)).abs()
+        return *x.median(1), *x.nanmedian(0), x.median(), x.nanmedian(), transformed
+
+
+def test_medians_of_data_with_nan() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 6)
+    x[1, 2] = x[1, 4] = x[3] = float("nan")
+    check_export(Medians(), [x])
+    check_export(Medians(), [torch.randn(4, 3)])
+
+
+class Antialiased(nn.Module):
+    """Images that become smaller, and larger, by averages."""
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        rows = [(size, mode) for size in ((3, 4), (20, 7)) for mode in ("bilinear", "bicubic")]
+        return [nn.functional.interpolate(x, size=size, mode=mode, antialias=True) for size, mode in rows]
+
+
+def test_averages_of_images_leave_out_what_lies_outside() -> None:
+    torch.manual_seed(0)
+    check_export(Antialiased(), [torch.randn(1, 2, 10, 12)])
+
+
 class Counter(nn.Module):
     """A module that changes a buffer."""
 

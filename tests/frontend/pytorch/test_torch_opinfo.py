@@ -49,7 +49,7 @@ OPERATORS = (
     *("tan", "tanh", "trunc", "unsqueeze", "var", "view", "where"),
     *("_embedding_bag", "_local_scalar_dense", "_native_batch_norm_legit", "_pdist_forward", "histc", "index_put"),
     *("addr", "angle", "clamp_max", "clamp_min", "cummax", "cummin", "index_add", "index_reduce", "kthvalue", "put"),
-    *("nn.functional.bilinear",),
+    *("nn.functional.bilinear", "ldexp", "median", "nanmedian"),
     *("_fft_c2r", "_fft_r2c", "nonzero", "rsqrt", "sort", "topk", "upsample_bilinear2d", "upsample_nearest2d"),
 )
 WITHOUT = {

@@ -31,7 +31,8 @@ def _resized(x: Expr, size: Sequence[int], scales: Scales, method: str, corners:
     spatial = shape_of(x)[2:]
     rows = zip(size, spatial, scales, strict=True)
     factors = tuple(s / d if f is None or corners else f for s, d, f in rows)  # corners lie by the sizes alone
-    return op(f"image.resize{rank}d", x, size=tuple(size), method=method, scales=factors, cubic_alpha=-0.75, **attrs)
+    attrs = {"cubic_alpha": -0.75, **attrs}
+    return op(f"image.resize{rank}d", x, size=tuple(size), method=method, scales=factors, **attrs)
 
 
 def _sizes(x: Expr, size: Sequence[int] | None, factors: Sequence[float] | None) -> tuple[tuple[int, ...], Scales]:
@@ -89,8 +90,11 @@ def upsample_nearest_vec(call: AtenCall, x: Expr, size: Sequence[int] | None, fa
 
 @aten("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 def upsample_antialiased(call: AtenCall, x: Expr, size: Sequence[int], corners: bool, *scales: float | None) -> Expr:
-    method = "cubic" if "bicubic" in call.name else "linear"
-    return _resized(x, size, scales or [None] * len(size), method, corners, antialias=True)
+    """By weights of the pixels that there are, and Keys' cubic of -0.5, as Pillow has it."""
+    if corners:
+        call.refuse("antialias with align_corners", "leave out align_corners")
+    method, attrs = "cubic" if "bicubic" in call.name else "linear", {"antialias": True, "cubic_exclude": True}
+    return _resized(x, size, scales or [None] * len(size), method, corners, cubic_alpha=-0.5, **attrs)
 
 
 @aten("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec")

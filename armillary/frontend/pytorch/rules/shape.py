@@ -263,7 +263,7 @@ def split(call: AtenCall, x: Expr, size: Value, dim: int = 0) -> list[Expr]:
         return several
     total = shape_of(x)[axis_in(dim, rank_of(x))]
     if has_open([size, total]):  # PyTorch fixes how many parts there are
-        ends = [least(k * size, total) for k in range(len(call.outputs) + 1)]
+        ends: list[Value] = [least(k * size, total) for k in range(len(call.outputs) + 1)]
         return [sliced(x, axis_in(dim, rank_of(x)), b, e) for b, e in pairwise(ends)]
     sizes = [min(size, total - k) for k in range(0, total, max(size, 1))] or [0]
     result: list[Expr] = split_with_sizes(call, x, sizes, dim)
