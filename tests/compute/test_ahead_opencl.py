@@ -456,3 +456,70 @@ def test_edges_and_tables_on_a_device_are_those_of_the_host(tmp_path: Path) -> N
     for n, image in enumerate(edges):
         wanted = image.read()
         assert (found[2 + n] == wanted).all() and 30 < (wanted == 255).sum() < 1500, n
+
+
+LOOPS = """
+#include "armillary_compute.hpp"
+using namespace arm_compute;
+template <class Picture> static void fill(Picture &image, int shift)
+{
+    image.allocator()->allocate(), image.map();
+    for(int y = 0; y < 80; y++)
+        for(int x = 0; x < 96; x++)
+            *image.ptr_to_element(Coordinates(x, y)) = uint8_t(128 + 60 * std::sin((x + shift) / 5.0) + 50 * std::cos((y - shift) / 6.0));
+    image.unmap();
+}
+template <class Picture, class Levels, class Halves, class Flow, class Describe, class Detect> static std::vector<double> values()
+{
+    Picture images[2];
+    Levels pyramids[2];
+    Halves halves[2];
+    KeyPointArray before(20), after(20);
+    Flow flow;
+    for(int k = 0; k < 2; k++) images[k].allocator()->init(TensorInfo(96, 80, Format::U8)), pyramids[k].init(3, SCALE_PYRAMID_HALF, 96, 80);
+    for(int k = 0; k < 2; k++) halves[k].configure(&images[k], &pyramids[k], BorderMode::REPLICATE);
+    for(int k = 0; k < 9; k++) before.push_back({20 + 7 * k, 15 + 5 * k, 0, 1});
+    flow.configure(&pyramids[0], &pyramids[1], &before, &before, &after, Termination::TERM_CRITERIA_BOTH, 0.01f, 10, 7, false, BorderMode::REPLICATE);
+    const HOGInfo info(Size2D(8, 8), Size2D(16, 16), Size2D(32, 48), Size2D(8, 8), 9);
+    MultiHOG models(1);
+    models.model(0)->init(info);
+    for(size_t n = 0; n < info.descriptor_size(); n++) models.model(0)->descriptor()[n] = float(n % 7) - 3;
+    Picture descriptors;
+    descriptors.allocator()->init(TensorInfo(info, 96, 80));
+    Describe describe;
+    describe.configure(&images[0], &descriptors, models.model(0), BorderMode::REPLICATE);
+    DetectionWindowArray windows;
+    Size2DArray strides;
+    strides.push_back(Size2D(8, 8));
+    Detect detect;
+    detect.configure(&images[0], &models, &windows, &strides, BorderMode::REPLICATE, 0, -1000.0f);
+    descriptors.allocator()->allocate();
+    for(int k = 0; k < 2; k++) pyramids[k].allocate(), fill(images[k], 2 * k), halves[k].run();
+    for(int twice = 0; twice < 2; twice++) flow.run();
+    std::vector<double> all;
+    for(size_t n = 0; n < after.num_values(); n++) all.insert(all.end(), {double(after.at(n).x), double(after.at(n).y), double(after.at(n).tracking_status)});
+    for(int twice = 0; twice < 2; twice++) describe.run(), detect.run();
+    descriptors.map();
+    const float *first = (const float *)descriptors.ptr_to_element(Coordinates());
+    all.insert(all.end(), first, first + info.num_bins_per_block() * 11 * 9);
+    descriptors.unmap();
+    for(size_t n = 0; n < windows.num_values(); n++) all.insert(all.end(), {double(windows.at(n).x), double(windows.at(n).y), double(windows.at(n).score)});
+    return all;
+}
+int main()
+{
+    CLScheduler::get().default_init();
+    const auto host = values<Image, Pyramid, NEGaussianPyramidHalf, NEOpticalFlow, NEHOGDescriptor, NEHOGMultiDetection>();
+    const auto device = values<CLImage, CLPyramid, CLGaussianPyramidHalf, CLOpticalFlow, CLHOGDescriptor, CLHOGMultiDetection>();
+    double most = host.size() == device.size() ? 0 : 1e9, sum = 0;
+    for(size_t n = 0; n < host.size(); n++) most = std::max(most, std::fabs(host[n] - device.at(n))), sum += std::fabs(host[n]);
+    std::cout << host.size() << ' ' << most << ' ' << sum;
+}
+"""  # noqa: E501  # lines of C++
+
+
+def test_flow_and_histograms_of_gradients_on_a_device_are_those_of_the_host(tmp_path: Path) -> None:
+    names = ["NEGaussianPyramidHalf", "NEOpticalFlow", "NEHOGDescriptor", "NEHOGMultiDetection"]
+    program = _program(tmp_path, compute.build(names, out=tmp_path / "out", options=BuildOptions(opencl=True)), LOOPS)
+    count, most, total = map(float, _printed(program).split())
+    assert count == 9 * 3 + 36 * 11 * 9 + 32 * 3 and most < 1e-4 and total > 2000

@@ -396,7 +396,8 @@ ARMILLARY_COMPUTE_CL4(ReshapeLayer, PoolingLayer, ActivationLayer, SoftmaxLayer)
 ARMILLARY_COMPUTE_CL4(FFTConvolutionLayer, ColorConvert, ChannelExtract, ChannelCombine)
 ARMILLARY_COMPUTE_CL4(DepthwiseConvolutionLayer, BatchNormalizationLayer, NormalizationLayer, DepthConcatenateLayer)
 ARMILLARY_COMPUTE_CL4(Histogram, MeanStdDev, MinMaxLocation, GaussianPyramidHalf)
-ARMILLARY_COMPUTE_CL(EqualizeHistogram) ARMILLARY_COMPUTE_CL(TableLookup) ARMILLARY_COMPUTE_CL(CannyEdge)
+ARMILLARY_COMPUTE_CL4(EqualizeHistogram, TableLookup, CannyEdge, OpticalFlow)
+ARMILLARY_COMPUTE_CL(HOGDescriptor) ARMILLARY_COMPUTE_CL(HOGDetector) ARMILLARY_COMPUTE_CL(HOGMultiDetection)
 using CLWinogradLayer = CLWinogradConvolutionLayer;
 
 namespace graph { namespace detail {

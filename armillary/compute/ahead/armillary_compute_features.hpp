@@ -17,15 +17,16 @@ struct Plane {
 // Loops over rows of the first plane, in bands; `partial` has a row of `columns` values for each band.
 class LoopsKernel final : public IKernel {
 public:
-  LoopsKernel(const std::string &name, std::vector<Plane> planes, Sides sides, int bands = BANDS)
-      : kernel_(find(name)), planes_(std::move(planes)), sides_(sides), bands_(bands) {
+  LoopsKernel(const std::string &name, std::vector<Plane> planes, Sides sides, int bands = BANDS, IDevice *device = nullptr)
+      : kernel_(find(name)), planes_(std::move(planes)), sides_(sides), bands_(bands), device_(device) {
     Window window;
     window.set(Window::DimY, Window::Dimension(0, bands));
     configure(window);
   }
   void set_partial(void *partial, int64_t columns) { partial_ = partial, columns_ = columns; }
-  bool is_parallelisable() const override { return bands_ > 1; }
+  bool is_parallelisable() const override { return bands_ > 1 && device_ == nullptr; }
   void run(const Window &part, const ThreadInfo &info) override {
+    if (device_ != nullptr) return launch();
     Values v{{"height", sides_.bottom - sides_.top}, {"columns", sides_.right - sides_.left}, {"bands", bands_}};
     v["partial_rows"] = bands_, v["partial_columns"] = columns_;
     std::vector<void *> data;
@@ -45,10 +46,24 @@ public:
   }
 
 private:
+  void launch() const { // all bands, whose results are in the planes
+    Values v{{"rows", sides_.bottom - sides_.top}, {"columns", sides_.right - sides_.left}};
+    std::vector<const Tensor *> tensors;
+    for (const Plane &plane : planes_) {
+      const TensorInfo &info = *plane.tensor->info();
+      const std::string k = std::to_string(tensors.size());
+      const int64_t channels = int64_t(info.num_channels());
+      v["rows" + k] = info.rows(), v["columns" + k] = info.columns() * channels;
+      v["top" + k] = info.padding().top + sides_.top, v["left" + k] = info.padding().left * channels + sides_.left;
+      tensors.push_back(plane.tensor);
+    }
+    device_->launch(kernel_.name, tensors, v);
+  }
   const kernels::Kernel &kernel_;
   std::vector<Plane> planes_;
   Sides sides_;
   int bands_;
+  IDevice *device_;
   void *partial_ = nullptr;
   int64_t columns_ = 0;
 };
@@ -194,7 +209,7 @@ class NEEqualizeHistogram : public detail::Counting<int32_t> {
 public:
   void configure(const IImage *input, IImage *output) {
     set("count_values", input, 256 * detail::COPIES, DataType::U8);
-    table_.reset(device() != nullptr ? device()->new_tensor() : new Tensor);
+    table_.reset(new_tensor());
     table_->allocator()->init(TensorInfo(TensorShape(256), 1, DataType::U8));
     table_->allocator()->allocate();
     const ValidRegion region = input->info()->valid_region();

@@ -127,14 +127,24 @@ using CPPDetectionWindowNonMaximaSuppression = CPPDetectionWindowNonMaximaSuppre
 
 namespace detail {
 class HOGFunction : public VisionFunction {
+public:
+  // The device that computes, for parts of another function.
+  void compute_on(IDevice *device) { device_ = device; }
+
 protected:
+  IDevice *device() const override { return device_; }
   // A table of the function's own, of one row.
   Tensor *table(const float *values, size_t count) {
-    tables_.emplace_back(new Tensor);
+    tables_.emplace_back(new_tensor());
     tables_.back()->allocator()->init(TensorInfo(TensorShape(count), 1, DataType::F32));
     tables_.back()->allocator()->allocate();
-    std::memcpy(tables_.back()->buffer(), values, count * sizeof *values);
+    fill(tables_.back().get(), values, count);
     return tables_.back().get();
+  }
+  static void fill(Tensor *table, const float *values, size_t count) {
+    table->map();
+    std::memcpy(table->buffer(), values, count * sizeof *values);
+    table->unmap();
   }
   void loops(const char *name, std::vector<const Tensor *> tensors, std::vector<double> settings) {
     const std::vector<float> row(settings.begin(), settings.end());
@@ -142,7 +152,8 @@ protected:
     std::vector<Plane> planes;
     for (const Tensor *each : tensors) planes.push_back({each, 0});
     const TensorInfo &like = *tensors[0]->info();
-    kernels_.emplace_back(new LoopsKernel(name, planes, {0, 0, int(like.dimension(0)), int(like.dimension(1))}));
+    const Sides all{0, 0, int(like.dimension(0)), int(like.dimension(1))};
+    kernels_.emplace_back(new LoopsKernel(name, planes, all, BANDS, device()));
   }
   void gradients(ITensor *input, PhaseType phase, BorderMode border, uint8_t constant) {
     clear(), tables_.clear();
@@ -154,7 +165,7 @@ protected:
   ITensor *votes(const HOGInfo &info) { // the histograms of all cells
     const Size2D cell = info.cell_size();
     const size_t bins = info.num_bins(), across = length_->info()->dimension(0) / cell.width;
-    tables_.emplace_back(new Tensor);
+    tables_.emplace_back(new_tensor());
     Tensor *found = tables_.back().get();
     found->allocator()->init(TensorInfo(TensorShape(across * bins, length_->info()->dimension(1) / cell.height), 1, DataType::F32));
     found->allocator()->allocate();
@@ -172,6 +183,7 @@ protected:
   }
 
 private:
+  IDevice *device_ = nullptr;
   std::vector<std::unique_ptr<Tensor>> tables_;
   ITensor *length_ = nullptr, *turn_ = nullptr;
 };
@@ -220,8 +232,9 @@ public:
   void run() override { // adds the windows, row by row
     if (!has_windows_) return;
     const HOGInfo &info = *hog_->info();
-    std::memcpy(factors_->buffer(), hog_->descriptor(), info.descriptor_size() * sizeof(float));
+    fill(factors_, hog_->descriptor(), info.descriptor_size());
     VisionFunction::run();
+    scores_->map();
     for (size_t y = 0; y < scores_->info()->dimension(1); y++)
       for (size_t x = 0; x < scores_->info()->dimension(0); x++) {
         const float score = *reinterpret_cast<const float *>(scores_->ptr_to_element(Coordinates(int(x), int(y))));
@@ -230,6 +243,7 @@ public:
           windows_->push_back({uint16_t(x * stride_.width), uint16_t(y * stride_.height), uint16_t(size.width),
                                uint16_t(size.height), uint16_t(class_), score});
       }
+    scores_->unmap();
   }
 
 private:
@@ -261,10 +275,11 @@ public:
     for (size_t n = 0; n < count; n++) {
       const HOGInfo &info = *multi_hog->model(n)->info();
       if (info.phase_type() != phase) throw std::invalid_argument("NEHOGMultiDetection: directions of half turns and of whole ones");
-      found_.emplace_back(new Tensor);
+      found_.emplace_back(new_tensor());
       found_.back()->allocator()->init(TensorInfo(info, unsigned(input->info()->dimension(0)), unsigned(input->info()->dimension(1))));
       blocks(votes(info), info, found_.back().get());
       detectors_.emplace_back(new NEHOGDetector);
+      detectors_.back()->compute_on(device());
       detectors_.back()->configure(found_.back().get(), multi_hog->model(n), detection_windows, detection_window_strides->at(n), threshold, n);
     }
     finish();

@@ -48,7 +48,9 @@ public:
                                 float(seen.right),
                                 float(seen.bottom)};
       levels_.emplace_back(Level{images, table(sizeof settings / sizeof *settings, 1, DataType::F32)});
+      levels_.back().settings->map();
       std::memcpy(levels_.back().settings->buffer(), settings, sizeof settings);
+      levels_.back().settings->unmap();
     }
     gradients_ = kernels_.size();
     hold(old_points->num_values());
@@ -58,6 +60,7 @@ public:
     const size_t count = old_->num_values();
     if (estimates_->num_values() != count) throw std::invalid_argument("NEOpticalFlow: as many estimates as points");
     if (count > points_->info()->dimension(1)) hold(count);
+    points_->map();
     float *row = reinterpret_cast<float *>(points_->buffer());
     std::fill(row, row + points_->info()->dimension(1) * point_values, -1.0f); // outside of every image
     for (size_t n = 0; n < count; n++, row += point_values) {
@@ -65,11 +68,14 @@ public:
       row[0] = float(a.x) * top_, row[1] = float(a.y) * top_, row[2] = float(b.x) * top_, row[3] = float(b.y) * top_;
       row[status_at] = !uses_estimates_ || b.tracking_status == 1 ? 1.0f : 0.0f;
     }
+    points_->unmap();
     VisionFunction::run();
     new_->clear();
+    points_->map();
     row = reinterpret_cast<float *>(points_->buffer());
     for (size_t n = 0; n < count; n++, row += point_values)
       new_->push_back({nearest(row[2]), nearest(row[3]), 0.0f, row[status_at] != 0});
+    points_->unmap();
   }
 
 private:
@@ -80,8 +86,8 @@ private:
     std::unique_ptr<Tensor> settings;
   };
   static int32_t nearest(float value) { return int32_t(std::copysign(std::floor(std::fabs(value) + 0.5f), value)); }
-  static std::unique_ptr<Tensor> table(size_t width, size_t height, DataType type) {
-    std::unique_ptr<Tensor> image(new Tensor);
+  std::unique_ptr<Tensor> table(size_t width, size_t height, DataType type) const {
+    std::unique_ptr<Tensor> image(new_tensor());
     image->allocator()->init(TensorInfo(TensorShape(width, height), 1, type));
     image->allocator()->allocate();
     return image;
@@ -94,7 +100,7 @@ private:
       std::vector<detail::Plane> planes{{points_.get(), 0}, {windows_.get(), 0}};
       for (const Tensor *each : level.images) planes.push_back({each, 0});
       planes.push_back({level.settings.get(), 0});
-      kernels_.emplace_back(new detail::LoopsKernel("track_points", planes, {0, 0, int(point_values), int(rows)}));
+      kernels_.emplace_back(new detail::LoopsKernel("track_points", planes, {0, 0, int(point_values), int(rows)}, detail::BANDS, device()));
     }
   }
   const IKeyPointArray *old_ = nullptr, *estimates_ = nullptr;

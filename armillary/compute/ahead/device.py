@@ -20,6 +20,7 @@ from armillary.compute.cl.tuner import DEFAULT_LWS
 from armillary.compute.core.compiled import Formula
 from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import BorderMode
+from armillary.compute.functions.formulas import flow, hog
 from armillary.compute.functions.stages.stage import Body, Stage
 from armillary.compute.functions.vision import statistics
 from armillary.driver.te_build import build
@@ -32,6 +33,7 @@ _ITEMS = 16  # of a group, along a stage's window
 # Loops whose bands have a row of so many results each.
 _COUNTED = {each.name: 2 for each in (statistics.SUMS, *statistics.EXTREMES.values())}
 _COUNTED[statistics.COUNTS.name] = statistics.COUNTERS
+_FREE = (flow.TRACK, hog.VOTES, hog.BLOCKS, hog.SCORES)  # loops whose bands share nothing
 # How programs find it, its file, its loops, which numbers are reals.
 Kernel = tuple[str, str, PrimFunc, tuple[str, ...]]
 
@@ -48,11 +50,11 @@ def stage_program(stage: Stage) -> PrimFunc:
 
 
 def _kernels(kernel: Formula | Stage | Loops) -> Iterator[Kernel]:
-    """A stage's kernel, one of loops that count; a formula's for each border, any window, tensors of one plane."""
+    """A stage's kernel, that of loops that count or share nothing; a formula's for each border, of one plane."""
     if isinstance(kernel, Loops):
-        if kernel.name in _COUNTED:
-            counting = LoopsProgram(kernel, (BANDS, _COUNTED[kernel.name]))
-            yield kernel.name, counting.name(), counting.function(), ()
+        if kernel.name in _COUNTED or kernel in _FREE:
+            program = LoopsProgram(kernel, (BANDS, _COUNTED[kernel.name]) if kernel.name in _COUNTED else ())
+            yield kernel.name, program.name(), program.function(), ()
         return
     if isinstance(kernel, Stage):
         yield kernel.name, kernel.name, stage_program(kernel), kernel.reals
@@ -60,8 +62,8 @@ def _kernels(kernel: Formula | Stage | Loops) -> Iterator[Kernel]:
     tensors = (False,) * (len(kernel.inputs) + len(kernel.outputs))
     reals = tuple(f"number{k}" for k, kind in enumerate(kernel.numbers) if kind == "float32")
     for border in BorderMode:
-        program = Program(kernel, border, tensors, (False, False, True), DEFAULT_LWS)
-        yield f"{kernel.name}/{border.name}", program.name(), program.function(), reals
+        pixels = Program(kernel, border, tensors, (False, False, True), DEFAULT_LWS)
+        yield f"{kernel.name}/{border.name}", pixels.name(), pixels.function(), reals
 
 
 def write_sources(folder: Path, kernels: Iterable[Formula | Stage | Loops], is_embedded: bool) -> None:
