@@ -8,11 +8,11 @@ In: names of networks of gpu_networks.py (without PyTorch: of networks.py, and n
 written as the ONNX file that is compiled here: both compute the same.
 Out: a table, and below `--folder` `race.json` (every number, the slowest kernels) and `<network>.log` with the trials
 of tuning; a second call goes on with them, and with those of `--records/<device>`: it does not measure textures and
-tinygrad again. Per network, at batch 1 in float32: ms of the default compile, with records, with textures, of PyTorch,
-and, where it is installed, of tinygrad (by OpenCL, without a search), errors, seconds to the first result without and
-with a kept program. Invariant: networks are made and compiled side by side, but one process at a time uses the device
-(tinygrad compiles on it side by side, when nothing is timed); one that fails or hangs is ended and named, and the
-others go on. The process: gpu_race_worker.py.
+tinygrad again. Per network, in float32, `--images` at once: ms of the default compile, with records, with textures, of
+PyTorch, and, where it is installed, of tinygrad (by OpenCL, without a search), errors, seconds to the first result
+without and with a kept program. Invariant: networks are made and compiled side by side, but one process at a time uses
+the device (tinygrad compiles on it side by side, when nothing is timed); one that fails or hangs is ended and named,
+and the others go on. The process: gpu_race_worker.py.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Race:
     def worker(self, role: str, name: str) -> Worker:
         """A process for a network."""
         options = ["--device", str(self.args.device), "--rounds", str(self.args.rounds), "--side", str(self.args.side)]
-        options += ["--target", self.args.target]
+        options += ["--target", self.args.target, "--images", str(self.args.images)]
         return Worker(name, [role, name, str(self.scratch), *options], self.env, self.folder / "race.log")
 
     def done(self, name: str, what: str) -> bool:
@@ -275,6 +275,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20, help="of timing, ten runs each (default: 20)")
     parser.add_argument("--patience", type=float, default=PATIENCE, help=f"seconds of one turn ({PATIENCE:.0f})")
     parser.add_argument("--side", type=int, default=0, help="of images (default: as published)")
+    parser.add_argument("--images", type=int, default=1, help="of a batch, or sequences (default: 1)")
     parser.add_argument("--keep", action="store_true", help="keep ONNX files and inputs in the folder `onnx` below")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ try:
     import torch
 except ImportError:
     gpu_networks = torch = None  # type: ignore[assignment]
-IN_A_ROW, KERNELS, TORCH_THREADS = 10, 10, 4
+IN_A_ROW, KERNELS, TORCH_THREADS = 10, 40, 4
 TO_CAPTURE, TINY_S = 4, 5.0  # runs until tinygrad's JIT replays; seconds of its rounds
 TEXTURES = "opencl -device=adreno"
 Values = NDArray[np.float32]
@@ -63,10 +63,11 @@ def say(row: Row) -> None:
 class Made:
     """A network on both sides: PyTorch's module, and ours from its ONNX file."""
 
-    def __init__(self, name: str, folder: Path, side: int) -> None:
-        self.name, self.side = name, side
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.name, self.side, self.images = str(args.name), int(args.side), int(args.images)
+        folder: Path = args.folder
         (folder / "onnx").mkdir(exist_ok=True)
-        stem = Path(name).stem
+        stem = Path(self.name).stem
         self.file, self.values = folder / "onnx" / f"{stem}.onnx", folder / "onnx" / f"{stem}.input.npy"
         self.wanted = folder / "onnx" / f"{stem}.wanted.npy"
         self.net: object = None
@@ -74,10 +75,11 @@ class Made:
     def make(self) -> None:
         """Draw the network and write its file and its input; of a file, its input."""
         side = self.side or (299 if "inception" in self.name else 224)
-        shape: tuple[int, ...] = (1, 3, side, side)
+        shape: tuple[int, ...] = (self.images, 3, side, side)
         if torch is not None and not self.name.endswith(".onnx"):
             torch.set_num_threads(TORCH_THREADS)  # others are made beside this one
-            self.net, shape = gpu_networks.network(self.name, self.side)
+            self.net, (first, *rest) = gpu_networks.network(self.name, self.side)
+            shape = (first * self.images, *rest)
         if self.name.endswith(".onnx"):
             self.file.write_bytes(Path(self.name).read_bytes())
             shape = tuple(relay.frontend.from_onnx(str(self.file))[0]["main"].params[0].type_annotation.shape)
@@ -90,7 +92,7 @@ class Made:
             names = {"input_names": ["x"], "opset_version": 17, "dynamo": False}
             torch.onnx.export(self.net, (torch.from_numpy(value),), str(self.file), **names)
         else:
-            network_file(self.name, side=side, folder=self.file.parent).replace(self.file)
+            network_file(self.name, self.images, side, folder=self.file.parent).replace(self.file)
 
     def module(self) -> tuple[IRModule, dict[str, Tensor]]:
         """As compiled here."""
@@ -140,7 +142,7 @@ class Racer:
     """Our side, and the turns."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.made = args, Made(args.name, args.folder, args.side)
+        self.args, self.made = args, Made(args)
         self.torch: Graph | None = None
         self.wanted: NDArray[np.float64] | None = None
         self.libraries: dict[str, Library] = {}
@@ -272,7 +274,7 @@ class Tuner:
     """Tunes a network whose file is there."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.made = args, Made(args.name, args.folder, args.side)
+        self.args, self.made = args, Made(args)
 
     def prepare(self) -> Row:
         """Extract the tasks."""
@@ -297,7 +299,7 @@ class Tinygrad:
 
     def __init__(self, args: argparse.Namespace) -> None:
         os.environ["DEV"] = f"CL:{args.device}" if args.device else "CL"  # read when it is imported
-        self.rounds, self.made = int(args.rounds), Made(args.name, args.folder, args.side)
+        self.rounds, self.made = int(args.rounds), Made(args)
         self.run: Callable[[], Any]  # of tinygrad's types nothing is known
 
     def prepare(self) -> Row:
@@ -356,5 +358,6 @@ if __name__ == "__main__":
     parser.add_argument("--target", default="opencl")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--side", type=int, default=0)
+    parser.add_argument("--images", type=int, default=1)
     parser.add_argument("--batch", type=int, default=0)
     serve(parser.parse_args())

@@ -11,8 +11,15 @@ from armillary import relay
 from armillary.backends.opencl.gemm.few_rows import shares_of
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.backends.opencl.points import points_of
-from armillary.backends.opencl.space import PLAIN, Tiling, config_of, tiling_of
-from armillary.backends.opencl.tiles import SHARED_BYTES, Product, Tile, choose_tile, shared_bytes
+from armillary.backends.opencl.space import DEPTHWISE, PLAIN, Tiling, config_of, tiling_of
+from armillary.backends.opencl.tiles import (
+    SHARED_BYTES,
+    Product,
+    Tile,
+    choose_depthwise_tile,
+    choose_tile,
+    shared_bytes,
+)
 from armillary.contrib import graph_executor
 from armillary.errors import ConfigError
 from armillary.relay.binding import bind_params_by_name
@@ -47,6 +54,40 @@ def _run(library, device, value):
     graph.set_input("x", value)
     graph.run()
     return graph.get_output(0).numpy()
+
+
+@needs_opencl
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("channels", "taps", "stride"), [(96, 3, 2), (48, 5, 1)])
+def test_work_items_of_many_depthwise_sums_have_several_rows(channels, taps, stride, dtype):
+    random, size = np.random.default_rng(3), 112
+    x = relay.var("x", shape=(1, channels, size, size), dtype=dtype)
+    weight = relay.const(random.standard_normal((channels, 1, taps, taps)).astype(dtype))
+    pads = {"strides": (stride, stride), "padding": (taps // 2, taps // 2), "groups": channels}
+    conv = relay.nn.conv2d(x, weight, out_dtype="float32", **pads)
+    infer_type(relay.Function([x], conv))
+    first = points_of(conv)[0].choice
+    assert first.algorithm == DEPTHWISE.name and tiling_of(first).tile.sums[1] > 1
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.relu(conv)))
+    value = random.standard_normal((1, channels, size, size)).astype(dtype)
+    library = relay.build(module, "opencl")
+    _, over_y, over_x = tiling_of(first).tile.threads
+    assert f"reqd_work_group_size({over_x}, {over_y}, " in library.get_lib().get_source("cl")
+    wanted = _run(relay.build(module, "llvm"), armillary.cpu(), value)
+    np.testing.assert_allclose(_run(library, armillary.opencl(), value), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Product(1, (512, 14, 14), 1, (3, 3), (1, 1)),  # too few results
+        Product(32, (96, 112, 112), 1, (1, 3), (1, 1)),  # rows share nothing
+        Product(32, (96, 112, 112), 2, (3, 3), (1, 1)),  # groups of two channels
+        Product(32, (96, 56, 56), 1, (7, 7), (1, 1)),
+    ],
+)
+def test_other_depthwise_sums_are_plain_loops(work):
+    assert choose_depthwise_tile(work) is None
 
 
 @needs_opencl

@@ -8,9 +8,9 @@ chosen: space.py, points.py. To add an algorithm: its name in space.py, a candid
 from __future__ import annotations
 
 from armillary.backends.candidate import Candidate
-from armillary.backends.opencl.gemm.convolution import direct_cycles, layout_objection, product_cycles
+from armillary.backends.opencl.gemm.convolution import convolved, direct_cycles, layout_objection, product_cycles
 from armillary.backends.opencl.space import DEPTHWISE, DIRECT, PLAIN, PRODUCT, TEXELS, WINOGRAD, Algorithm
-from armillary.backends.opencl.tiles import FLOATS
+from armillary.backends.opencl.tiles import FLOATS, choose_depthwise_tile
 from armillary.backends.workload import Workload
 from armillary.errors import ConfigError
 from armillary.relay.types import TensorType, tensor_fields
@@ -49,9 +49,15 @@ def refuses_direct(workload: Workload) -> str | None:
 
 def refuses_depthwise(workload: Workload) -> str | None:
     """Why tiles do not compute a convolution of groups."""
-    if stored_choice(workload).algorithm != DEPTHWISE.name:
-        return ""  # plain loops, unless a record says otherwise
-    return "it has one group" if workload.attrs.groups == 1 else layout_objection(workload)
+    if workload.attrs.groups == 1:
+        return "it has one group"
+    if stored_choice(workload) and stored_choice(workload).algorithm != DEPTHWISE.name:
+        return ""
+    objection = layout_objection(workload)
+    if objection or stored_choice(workload):
+        return objection
+    work = convolved(workload.tensor(1), workload.result, workload.attrs)
+    return "plain loops are estimated to be faster" if choose_depthwise_tile(work) is None else None
 
 
 def refuses_pixels(workload: Workload) -> str | None:

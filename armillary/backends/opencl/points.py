@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from armillary.backends.opencl.gemm import tile as gemm
-from armillary.backends.opencl.gemm.convolution import in_multiply_adds, size_of
+from armillary.backends.opencl.gemm.convolution import convolved, in_multiply_adds, size_of
 from armillary.backends.opencl.graph.winograd_conv2d import (
     LAUNCH,
     TILES,
@@ -34,7 +34,16 @@ from armillary.backends.opencl.space import (
     can_unroll,
     config_of,
 )
-from armillary.backends.opencl.tiles import FULL, GLOBAL_READ, Product, Tile, best_tiles, cost, divisors
+from armillary.backends.opencl.tiles import (
+    FULL,
+    GLOBAL_READ,
+    Product,
+    Tile,
+    best_tiles,
+    choose_depthwise_tile,
+    cost,
+    divisors,
+)
 from armillary.backends.winograd import MAX_TILE
 from armillary.base.record import record
 from armillary.relay.expr import Call
@@ -85,9 +94,7 @@ def _product(size: gemm.Size) -> list[Point]:
 
 
 def _convolution(call: Call, data: TensorType, weight: TensorType, result: TensorType) -> list[Point]:
-    attrs, (n, *extents) = call.attrs, result.static
-    taps, strides, dilation = weight.static[2:], tuple(attrs.strides), tuple(attrs.dilation)
-    work = Product(n, (extents[0], extents[1], extents[2]), weight.static[1], taps, strides, dilation)  # type: ignore[arg-type]
+    attrs, work = call.attrs, convolved(weight, result, call.attrs)
     if attrs.groups != 1:
         return _depthwise(work)
     points = [Point(p.choice, LAUNCH + p.cost) for p in _tiled(DIRECT, work)]
@@ -118,12 +125,15 @@ def _tiled(algorithm: Algorithm, work: Product) -> list[Point]:
 
 
 def _depthwise(work: Product) -> list[Point]:
-    """Plain loops, which a build takes by itself, and tiles without shared memory."""
+    """Tiles without shared memory and plain loops, first what a build takes by itself."""
     tilings = [Tiling(tile, unroll) for tile in _depthwise_tiles(work) for unroll in (False, True)]
     rows = [(_depthwise_cost(work, t.tile) * (UNROLLED if t.unroll else 1.0), n, t) for n, t in enumerate(tilings)]
     best = heapq.nsmallest(MOST_TILES, rows)
     plain = _depthwise_cost(work, Tile((1, 1, 1), (1, 1, 1), 1))
-    return [Point(Choice(PLAIN.name), plain), *(Point(Choice(DEPTHWISE.name, config_of(t)), c) for c, _, t in best)]
+    own = choose_depthwise_tile(work)
+    first = [] if own is None else [(_depthwise_cost(work, own), 0, Tiling(own))]
+    tiled = [Point(Choice(DEPTHWISE.name, config_of(t)), c) for c, _, t in (*first, *best)]
+    return [*tiled[: len(first)], Point(Choice(PLAIN.name), plain), *tiled[len(first) :]]
 
 
 def _depthwise_tiles(work: Product) -> Iterator[Tile]:

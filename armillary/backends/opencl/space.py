@@ -10,7 +10,14 @@ from __future__ import annotations
 import math
 
 from armillary.backends.explanation import Explanation
-from armillary.backends.opencl.tiles import SHARED_BYTES, Product, Tile, choose_tile, shared_bytes
+from armillary.backends.opencl.tiles import (
+    SHARED_BYTES,
+    Product,
+    Tile,
+    choose_depthwise_tile,
+    choose_tile,
+    shared_bytes,
+)
 from armillary.backends.workload import Workload
 from armillary.base.record import record
 from armillary.errors import ConfigError
@@ -75,7 +82,7 @@ def chosen_tiling(workload: Workload, algorithm: Algorithm, work: Product) -> Ti
     choice = stored_choice(workload)
     stored = tiling_of(choice) if choice.algorithm == algorithm.name else None
     if stored is None:
-        tile = choose_tile(work)
+        tile = choose_depthwise_tile(work) if algorithm == DEPTHWISE else choose_tile(work)
         return None if tile is None else Tiling(tile)
     message = objection(work, stored, has_shared=algorithm != DEPTHWISE)
     if message:

@@ -116,8 +116,12 @@ class ExprEmitter(C.ExprEmitter):
         if symbol is not None and isinstance(item, E.Add | E.Sub | E.Mul) and item.dtype.code == "int":
             return f"({self.index(item.a, lane)} {symbol} {self.index(item.b, lane)})"
         if isinstance(item, E.FloorDiv | E.FloorMod) and item.dtype.code == "int":
-            return self._index_division(item, lane)
+            return self.quotient(item, lane)
         return f"({self.value(item, lane)})"
+
+    def quotient(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
+        """A quotient or remainder of indices."""
+        return self._index_division(item, lane)
 
     def _index_division(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
         # of sizes: division of 64 bits takes several times as long on a GPU

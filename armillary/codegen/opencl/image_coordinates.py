@@ -35,7 +35,7 @@ def coordinate_text(m: Emitter, item: E.Expr) -> str:
     if item.dtype.lanes != 1 or item.dtype != "int32" or has_loads(item):
         return m.index(item)
     terms, number = linear(item)
-    fixed = {key: term for key, term in terms.items() if _is_fixed(m, term[0])}
+    fixed = {key: term for key, term in terms.items() if is_fixed(m, term[0])}
     moving = [_product(m, *term) for key, term in terms.items() if key not in fixed]
     parts = [*moving, *_fixed(m, fixed)]
     if not parts:
@@ -46,7 +46,8 @@ def coordinate_text(m: Emitter, item: E.Expr) -> str:
     return f"({text})" if len(parts) > 1 or number else text
 
 
-def _is_fixed(m: Emitter, item: E.Expr) -> bool:
+def is_fixed(m: Emitter, item: E.Expr) -> bool:
+    """Whether the work-item alone decides a number."""
     variables = [n for n in post_order(item) if isinstance(n, E.Var)]
     return bool(variables) and all(var in m.grid for var in variables)
 

@@ -27,6 +27,7 @@ from armillary.codegen.c.statements import (
 from armillary.codegen.opencl import half
 from armillary.codegen.opencl.checks import asserts_in, write_assert, write_note
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
+from armillary.codegen.opencl.image_coordinates import is_fixed
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
 from armillary.codegen.opencl.vector import ALIGNED, stored_vector, vector_store
 from armillary.target.texture import PIXEL, is_texture
@@ -36,6 +37,7 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
 from armillary.tir.extents import from_expr
 from armillary.tir.phases import DeviceFunction, DeviceKernel
+from armillary.tir.transform.unroll_loop import UNROLL_COUNT
 
 _NAMES = """
     half bool uchar ushort uint ulong size_t ptrdiff_t kernel global local constant private image2d_t image3d_t
@@ -115,6 +117,14 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
     def constant(self, text: str) -> str:
         """The name of an integer at the top of the kernel."""
         return self.constants.setdefault(text, f"item_{len(self.constants)}")
+
+    def quotient(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
+        """What the work-item alone decides stands once, at the top: a driver's compiler takes less time."""
+        if item.dtype != "int32" or not is_fixed(self, item):
+            return super().quotient(item, lane)
+        with self.at_top():
+            text = super().quotient(item, lane)
+        return self.constant(text)
 
     @contextmanager
     def at_top(self) -> Iterator[None]:
@@ -256,7 +266,7 @@ def _for(m: KernelEmitter, s: S.For) -> None:
     var = m.declare(s.var)
     end = count if low == "0" else f"{low} + {count}"
     if s.kind is S.LoopKind.UNROLLED:
-        m.writer.line("#pragma unroll")
+        m.writer.line(f"#pragma unroll {dict(s.annotations).get(UNROLL_COUNT, '')}".rstrip())
     with m.writer.block(f"for ({m.kind(s.var.dtype)} {var} = {low}; {var} < {end}; ++{var}) {{"):
         m.stmt(s.body)
 

@@ -21,6 +21,7 @@ from armillary.tir.transform.loop_pass import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
 MAX_STATEMENTS = 16384
+UNROLL_COUNT = "pragma_unroll_count"  # an annotation: how many turns an emitter asks a compiler to write out
 IDLE_CODE = 128  # statements up to which a loop is unrolled on request, whatever it is for
 LONG_CODE = 2048  # statements up to which one is whose variable picks no register and decides nothing
 LONG_TEXT = 256  # the same where a C compiler reads them: gcc 12 takes 26 s for 600 vectors in one block, 2 s for 120

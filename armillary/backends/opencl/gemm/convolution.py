@@ -57,14 +57,19 @@ def product_cycles(data: TensorType, weight: TensorType, result: TensorType, att
 
 def direct_cycles(data: TensorType, weight: TensorType, result: TensorType, attrs: ConvAttrs) -> float:
     """Of tiles of channels, rows and columns."""
-    images, channels, height, width = result.static
-    strides, dilation = tuple(attrs.strides), tuple(attrs.dilation)
-    taps = weight.static[2:]
-    work = Product(images, (channels, height, width), weight.static[1], taps, strides, dilation)  # type: ignore[arg-type]
+    work = convolved(weight, result, attrs)
     tile = choose_direct(work)
     if tile is None:
         return math.inf
     return as_cycles(direct_cost(work, tile))
+
+
+def convolved(weight: TensorType, result: TensorType, attrs: ConvAttrs) -> Product:
+    """The extents of a convolution in plain layout."""
+    images, channels, height, width = result.static
+    strides, dilation = tuple(attrs.strides), tuple(attrs.dilation)
+    taps = weight.static[2:]
+    return Product(images, (channels, height, width), weight.static[1], taps, strides, dilation)  # type: ignore[arg-type]
 
 
 def as_cycles(multiply_adds: float) -> float:
