@@ -26,6 +26,7 @@ TYPES = "\n".join(
         "#define half_store_run(n, value, at) vstore##n(value, 0, at)",
         "#define half_load_aligned(n, at) (*(__global half##n*)(at))",
         "#define half_store_aligned(n, value, at) (*(__global half##n*)(at) = (value))",
+        "#define half_guarded(n, test, at) ((test) ? *(__global half##n*)(at) : (half##n)(0))",
         *(f"#define convert_half_t{n} convert_half{n}" for n in _LANES),
         "#else",
         "typedef float half_t;",
@@ -37,11 +38,14 @@ TYPES = "\n".join(
         "#define half_store_run(n, value, at) vstore_half##n##_rte(value, 0, at)",
         # One access of a word: NVIDIA's compiler makes of vloada_half and vstorea_half one for each element, and a
         # depthwise convolution of 16 results a work-item took 53 us, by words 26.
-        "#define half_load_aligned(n, at) half_load_aligned_##n(at)",
+        "#define half_load_aligned(n, at) half_of_word_##n(*(const __global half_word_##n*)(at))",
+        # The test is of the word: a conversion behind it does not wait for the load where it stands.
+        "#define half_guarded(n, test, at) "
+        "half_of_word_##n((test) ? *(const __global half_word_##n*)(at) : (half_word_##n)(0))",
         "#define half_store_aligned(n, value, at) half_store_aligned_##n(value, at)",
         *(
-            f"static inline float{n} half_load_aligned_{n}(const __global half* at) {{\n"
-            f"  {word} bits = *(const __global {word}*)at;\n  return vload_half{n}(0, (const half*)&bits);\n}}\n"
+            f"typedef {word} half_word_{n};\n"
+            f"static inline float{n} half_of_word_{n}({word} bits) {{ return vload_half{n}(0, (const half*)&bits); }}\n"
             f"static inline void half_store_aligned_{n}(float{n} value, __global half* at) {{\n"
             f"  {word} bits;\n  vstore_half{n}_rte(value, 0, (half*)&bits);\n  *(__global {word}*)at = bits;\n}}"
             for n, word in ((2, "uint"), (4, "uint2"), (8, "uint4"), (16, "uint8"))
@@ -52,8 +56,18 @@ TYPES = "\n".join(
 )
 NAMES = frozenset(
     f"half_{name}"
-    for name in ("t", "read_image", "load", "store", "load_run", "store_run", "load_aligned", "store_aligned")
-) | frozenset(f"half_{access}_aligned_{n}" for access in ("load", "store") for n in _LANES)
+    for name in (
+        "t",
+        "read_image",
+        "load",
+        "store",
+        "load_run",
+        "store_run",
+        "load_aligned",
+        "store_aligned",
+        "guarded",
+    )
+) | frozenset(f"half_{name}_{n}" for name in ("word", "of_word", "store_aligned") for n in _LANES)
 HELPERS = {
     "lane4h": "static inline half_t armillary_lane4h(half_t4 x, int lane) {\n"
     "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
@@ -79,6 +93,11 @@ def store(value: str, address: str) -> str:
 def load_run(lanes: int, address: str, *, aligned: bool) -> str:
     """Neighbours in memory."""
     return f"half_load_{'aligned' if aligned else 'run'}({lanes}, {address})"
+
+
+def guarded(lanes: int, test: str, address: str) -> str:
+    """Aligned neighbours in memory, or zeros."""
+    return f"half_guarded({lanes}, {test}, {address})"
 
 
 def store_run(lanes: int, value: str, address: str, *, aligned: bool) -> str:
