@@ -22,10 +22,10 @@ from armillary.base.aligned import Deferred, in_rows
 from armillary.base.data_layout import layout
 from armillary.base.float_range import may_multiply
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.expr import Call, Constant, Expr, Function, known_of
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact, Follows
-from armillary.relay.transform._rules import call, on_functions, op_name, tensor
+from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.transform.simplify._narrow_values import is_narrow_without
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass
@@ -123,7 +123,7 @@ def _push(expr: Expr, factor: Array, once: SingleUse, reach: int) -> Expr | None
 
 def _per_channel(pool: Call, factor: Array) -> bool:
     """Whether a factor of a pool's output has the same meaning before it: it varies along channels only."""
-    ty = tensor(pool)
+    ty = known_of(pool)
     return ty is not None and _vector(factor, ty.ndim, layout(pool.attrs.layout).index("C"), 0) is not None
 
 
@@ -145,7 +145,7 @@ def _push_sum(expr: Call, factor: Array, once: SingleUse, reach: int) -> Expr | 
 
 
 def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
-    weight, ty = expr.args[1], tensor(expr)
+    weight, ty = expr.args[1], known_of(expr)
     if not isinstance(weight, Constant) or ty is None or not np.issubdtype(weight.held.dtype, np.floating):
         return None
     if is_narrow_without(weight, factor):
@@ -157,8 +157,8 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
             return None
         axis = layout(expr.attrs.out_layout or expr.attrs.data_layout).index("C")
         out_axis = layout(expr.attrs.kernel_layout).index("O")
-    size = ty.static[axis]
-    vector = _vector(factor, ty.ndim, axis, size)
+    size = ty.shape[axis]
+    vector = _vector(factor, ty.ndim, axis, size) if isinstance(size, int) else None
     if vector is None or weight.held.shape[out_axis] != size:
         return None
     return _with_weight(expr, weight, vector, out_axis) if _keeps_range(weight, vector, out_axis) else None
@@ -237,12 +237,15 @@ def _forward(expr: Call, once: SingleUse) -> Expr | None:
     if taken is None or not np.issubdtype(weight.held.dtype, np.floating) or is_narrow_without(weight, taken[1]):
         return None
     data, factor = taken
-    ty = tensor(data)
+    ty = known_of(data)
     if ty is None:
         return None
     axis = ty.ndim - 1 if _is_of_rows(expr) else layout(expr.attrs.data_layout).index("C")
-    vector = _vector(factor, ty.ndim, axis, ty.static[axis])
-    in_axis = 1 if _is_of_rows(expr) else _input_axis(expr, ty.static[axis], weight)
+    size = ty.shape[axis]
+    if not isinstance(size, int):
+        return None
+    vector = _vector(factor, ty.ndim, axis, size)
+    in_axis = 1 if _is_of_rows(expr) else _input_axis(expr, size, weight)
     if vector is None or in_axis is None or not _keeps_range(weight, vector, in_axis):
         return None
     scaled = _with_weight(Call(expr.op, (data, weight), expr.attrs, expr.span), weight, vector, in_axis)
