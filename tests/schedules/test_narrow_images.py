@@ -1,4 +1,4 @@
-"""Convolutions over open sizes have tiles of their own for images of few columns: what they compute, and how."""
+"""Convolutions over open sizes have tiles for images of few pixels: what they compute, and how."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 import armillary
 from armillary import relay
 from armillary.backends.cpu.conv2d.direct import space
-from armillary.backends.cpu.conv2d.winograd import space as transforms
 from armillary.base.extent import size
 from armillary.driver.build import optimized
 from armillary.driver.graph_codegen import plan_graph
@@ -24,7 +23,7 @@ from armillary.target import Target
 from armillary.tir.printer import print_function
 from armillary.transform import PassContext
 
-TARGET = "llvm -mcpu=skylake-avx512"
+TARGET, HERE = "llvm -mcpu=skylake-avx512", "llvm -mcpu=native"  # of texts, and of what runs
 _RNG = np.random.default_rng(7)
 
 
@@ -52,7 +51,7 @@ def check(model: onnx.ModelProto, hint: int, shapes: list[tuple[int, int, int]])
     """Right at each batch, height and width, in one compile."""
     module, params = relay.frontend.from_onnx(model, hint={"height": hint, "width": hint})
     with PassContext(opt_level=3):
-        library = relay.build(module, target=TARGET, params=params)
+        library = relay.build(module, target=HERE, params=params)
     session, executor = onnxruntime.InferenceSession(model.SerializeToString()), library["default"](armillary.cpu())
     channels = module["main"].params[0].checked_type.shape[1]
     for batch, height, width in shapes:
@@ -83,20 +82,23 @@ def test_every_width_is_right(channels: int, taps: int, attrs: dict[str, Any]) -
     check(network(channels, taps, **attrs), 56, [*sides, (3, 7, least), (2, 4, 8), (1, 31, 33)])
 
 
-def test_images_of_few_tiles_are_right_by_transforms() -> None:
-    model = network(64, 3, pads=[1] * 4)
+def test_tiles_of_all_images_are_one_axis_of_transforms_in_phases() -> None:
+    """In lines, a register tile of few tiles has few sums, and all transformed weights are read for each line."""
+    model = network(128, 3, pads=[1] * 4)
+    assert re.search(r"alloc products: Buffer\[\(\d, \d, \d+, [^,]+, 16\), float32\]", loops(model, 14))
+    check(model, 14, [(1, 7, width) for width in range(1, 14)] + [(2, 9, 4), (3, 1, 1), (4, 15, 17)])
+
+
+def test_few_pixels_are_gathered_from_all_images() -> None:
+    model = network(64, 3, pads=[1] * 4, strides=[2, 2])
     text = loops(model, 56)
-    assert len(re.findall(r"if .*\(w(?:idth)? \+ 3\) // 4 == \d", text)) == transforms.NARROW
-    check(model, 56, [(1, 2, width) for width in range(1, 14)] + [(2, 9, 4), (3, 1, 1)])
+    assert f"< {space.FEWEST_PIXELS} {{" in text and "alloc pixels: " in text
+    check(model, 56, [(2, 1, 1), (5, 2, 1), (1, 27, 29), (1, 28, 29), (50, 3, 3), (49, 3, 4), (199, 2, 2), (200, 1, 2)])
 
 
-def test_each_narrow_width_has_loops_that_know_it() -> None:
-    text = loops(network(64, 3, pads=[1] * 4, strides=[2, 2]), 56)
-    assert set(re.findall(r"width == (\d+)", text)) == {str(n) for n in range(1, 2 * space.NARROW + 1)}
-
-
-def test_fixed_widths_have_one_version() -> None:
-    assert "if width" not in loops(network(64, 3, pads=[1] * 4, strides=[2, 2]), shape={"x": (1, 64, 4, 4)})
+def test_fixed_images_have_one_version() -> None:
+    text = loops(network(64, 3, pads=[1] * 4, strides=[2, 2]), shape={"x": (1, 64, 4, 4)})
+    assert "alloc pixels" not in text
 
 
 def test_a_group_of_channels_outside_of_an_open_batch_is_not_tested() -> None:
@@ -123,7 +125,7 @@ def test_a_product_of_typically_one_row_is_right_for_more(rows: int) -> None:
     x = relay.var("x", shape=(n, 64))
     function = relay.Function([x], relay.nn.relu(relay.nn.dense(x, relay.const(weight))))
     with PassContext(opt_level=3):
-        library = relay.build(armillary.IRModule.from_expr(function), target=TARGET)
+        library = relay.build(armillary.IRModule.from_expr(function), target=HERE)
     executor, data = library["default"](armillary.cpu()), _RNG.standard_normal((rows, 64)).astype("float32")
     executor.set_input("x", data)
     executor.run()

@@ -13,9 +13,9 @@ convolutions: depthwise/schedule.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from armillary import te
+from armillary.backends.cpu.conv2d.direct.few_pixels import by_pixels
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs, frame_count
 from armillary.backends.cpu.conv2d.direct.space import (
     DIRECT,
@@ -27,7 +27,6 @@ from armillary.backends.cpu.conv2d.direct.space import (
     images_together,
     is_banded,
     is_flat,
-    narrow_choices,
     nest_of,
     reads_weights_once,
     spelled_taps,
@@ -52,14 +51,12 @@ from armillary.backends.cpu.loops import (
     static_extent,
 )
 from armillary.backends.cpu.space import chosen, tile_of
-from armillary.backends.registry import Fused, Version, Versions, implement
+from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import dot
 from armillary.ops.nn._windows import Pairs
 from armillary.ops.nn.conv import Conv2DAttrs, result_dtype, window
 from armillary.ops.nn.conv_blocked import output_shape
-from armillary.relay.expr import Call, shape_of
-from armillary.relay.infer import infer_type
 from armillary.target.choice import Choice
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
@@ -138,25 +135,11 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
     return [t for t in conv.op.input_tensors if t.op.name == "data_pad"]
 
 
-def by_width(call: Call, workload: Workload) -> Versions | None:
-    """Tiles for each of few numbers of columns, and those for typical ones, where the columns are a size."""
-    choices = narrow_choices(workload.typical, cpu_model(workload.target)) if workload.is_sized else {}
-    data, result = shape_of(call.args[0]), shape_of(call)
-    if not choices or data is None or result is None:
-        return None
-    few = []
-    for columns, (results, choice) in choices.items():
-        version = Call(call.op, call.args, replace(call.attrs, choice=str(choice)), call.span)
-        infer_type(version)
-        few.append(Version(version, ((data[3], columns), (result[3], results))))
-    return Versions(data[3], max(choices) + 1, tuple(few), call)
-
-
 @implement(
     *("direct_frames", "direct_blocked", "direct_bfloat16", "direct_bytes"),
     family="cpu",
     compute=direct_compute,
-    versions=by_width,
+    versions=by_pixels,
 )
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled direct convolution."""

@@ -20,7 +20,6 @@ from armillary.backends.cpu.cost.model import (
     Nest,
     Tile,
     bandwidth_of,
-    choose_tile,
     sums_by_parts,
     tiles,
     waits,
@@ -48,10 +47,10 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Expr
 
 IMAGE, COLUMNS = {2, 3}, {3}  # axes
+FEWEST_PIXELS, MANY_CHANNELS = 200, 64  # of all images together from which lines of an image are tiled; of data, result
 DOT_WEIGHT_RANK = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
-NARROW = 4  # columns of an image, where those are a size, up to which tiles are those for so many of them
 WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
@@ -158,23 +157,38 @@ def _default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
     return (*best_tile_config(nest_of(workload, cpu), cpu, tuple(k for k in stated if k not in taps)), *taps)
 
 
-def narrow_choices(workload: Workload, cpu: CpuModel) -> dict[int, tuple[int, Choice]]:
-    """By columns of the data, where these are a size: columns of the result, at most NARROW, and the choice for them;
-    {} where it is theirs that has typical columns. A tile for many columns has too few sums for few of them.
+def can_gather(workload: Workload) -> bool:
+    """Whether few pixels of it are worth a copy of what they read: both sides of the image are open, a pixel reads
+    several others, and channels are many on both sides of the product. A choice that somebody states is for all sizes.
 
     workload: at typical sizes."""
-    nest, choice = nest_of(workload, cpu), stored_choice(workload)
-    if not COLUMNS & workload.named or nest.width <= NARROW or choice.source is Source.OVERRIDE:
-        return {}
-    win, taps, result = window(workload.op.name, workload.attrs, 2), workload.tensor(1).static[3], {}
-    for data in range(1, NARROW * win.strides[1] + taps * win.dilation[1]):
-        columns = (data + sum(win.pads[1]) - (taps - 1) * win.dilation[1] - 1) // win.strides[1] + 1
-        if 1 <= columns <= NARROW:
-            lines = max(1, nest.lines * columns // nest.width)
-            tile = choose_tile(replace(nest, width=columns, lines=lines), cpu)
-            result[data] = (columns, Choice(DIRECT.name, tile_config(tile)))
-    usual = _default(workload, cpu, choice.config)
-    return result if any(narrow.config != usual for _, narrow in result.values()) else {}
+    weight = workload.tensor(1)
+    is_plain = workload.op.name == "nn.contrib_conv2d_NCHWc" and workload.attrs.groups == 1
+    is_open = workload.named >= IMAGE and stored_choice(workload).source is not Source.OVERRIDE
+    if not is_open or not is_plain or {str(weight.dtype), str(workload.result.dtype)} != {"float32"}:
+        return False
+    o_blocks, i_blocks, kh, kw, ci, co = weight.static
+    return bool(kh * kw > 1 and min(i_blocks * ci, o_blocks * co) >= MANY_CHANNELS)
+
+
+def gathered_nest(workload: Workload, cpu: CpuModel) -> Nest:
+    """The product over the pixels of all images, as if one line had them: tiles of the height that fits."""
+    nest = nest_of(workload, cpu)
+    nest = replace(nest, width=FEWEST_PIXELS // 2, lines=1, lines_per_image=1, repeats=1, taps=(), part=0)
+    return replace(nest, max_rows=MAX_OPEN_ROWS, reread=0.0, can_prefetch=False)
+
+
+def _gathered_space(workload: Workload, cpu: CpuModel) -> list[Config]:
+    return [tile_config(tile) for tile in dict.fromkeys(tiles(gathered_nest(workload, cpu), cpu))]
+
+
+def _gathered_default(workload: Workload, cpu: CpuModel, stated: Config = ()) -> Config:
+    return best_tile_config(gathered_nest(workload, cpu), cpu, stated)
+
+
+def _weigh_gathered(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
+    cost, *others = weighed_tiles(gathered_nest(workload, cpu), tile_of(choice), cpu)
+    return Weighed(Cost(cost.cycles, cost.bound), tuple(others))
 
 
 def spelled_taps(choice: Choice, needs_lines: bool = False) -> tuple[str, ...]:
@@ -207,6 +221,14 @@ def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
 
 
 DIRECT = Algorithm("conv2d.direct", _space, _default, _weigh, _title, _extents)
+GATHERED = Algorithm(
+    "conv2d.gathered",
+    _gathered_space,
+    _gathered_default,
+    _weigh_gathered,
+    lambda workload, cpu, config: "a product over gathered pixels",
+    _extents,
+)
 
 
 def not_winograd(workload: Workload) -> str | None:

@@ -230,9 +230,10 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
 
 
 def estimate_open_direct(layer: Layer, cpu: CpuModel, network: int = 0) -> Estimate:
-    """The direct convolution over open sizes: tiles of one line and few columns, that do not ask for weights early."""
-    nest = direct_nest(layer, cpu, weight_bandwidth(cpu, network))
-    tile, cost = ranked_tiles(replace(nest, max_rows=MAX_OPEN_ROWS, lines_per_image=1), cpu)[0]
+    """The direct convolution of few pixels over open sizes: tiles of any pixels (conv2d/direct/few_pixels.py)."""
+    nest, pixels = direct_nest(layer, cpu, weight_bandwidth(cpu, network)), layer.batch * layer.height * layer.width
+    nest = replace(nest, width=pixels, lines=1, lines_per_image=1, max_rows=MAX_OPEN_ROWS)
+    tile, cost = ranked_tiles(nest, cpu)[0]
     return Estimate(f"direct, tile {tile}", cost.cycles, cost.bound)
 
 

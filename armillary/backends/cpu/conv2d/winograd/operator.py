@@ -14,7 +14,7 @@ interleave, and their products are those of any other tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,9 @@ from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.ops.nn.conv_blocked import unblock
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
+from armillary.target.choice import Choice
+
+Place = Callable[["te.Expr"], tuple["te.Expr", ...]]  # of a block of channels: where its tiles' points lie
 
 if TYPE_CHECKING:
     from armillary.ops.nn.conv_blocked import BlockedConv2DAttrs
@@ -175,17 +178,22 @@ def _tile_of(place: te.Expr, m: int, dilation: int) -> tuple[te.Expr, te.Expr]:
 
 @winograd.compute
 def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """Tile, transform along each axis, multiply per point, transform back: every step a stage with a tag."""
+    """Tile, transform along each axis, multiply per point, transform back: every step a stage with a tag.
+
+    Tiles of open images in phases have one axis, so that products are as well of few tiles in a line as of many.
+    """
     m, rows = attrs.tile_size, matrices(attrs.tile_size)
     side, win = m + KERNEL - 1, window(winograd.name, attrs, 2)
     ((top, _), (left, _)), (dy, dx) = win.pads, win.dilation
     n, i_blocks, height, width, ci = te.extents(data)
-    _, _, o_blocks, inside, _, co = te.static_shape(weight)
+    _, _, o_blocks, _, _, co = te.static_shape(weight)
     out_h, out_w = (
         size + (sum(pad) - (KERNEL - 1) * d)
         for size, pad, d in zip((height, width), win.pads, win.dilation, strict=True)
     )
     th, tw = tiles_along(out_h, m, dy), tiles_along(out_w, m, dx)
+    is_fixed = isinstance(height, int) and isinstance(width, int)
+    is_flat = not is_fixed and Choice.parse(attrs.choice).knob("strip") == 0
 
     def read(b: te.Expr, c: te.Expr, p: te.Expr, q: te.Expr, y: te.Expr, x: te.Expr, i: te.Expr) -> te.Expr:
         row, column = _place(p, y, m, dy) - top, _place(q, x, m, dx) - left
@@ -199,22 +207,15 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         name="data_rows",
         tag="winograd_data_rows",
     )
-    packed = te.compute(
-        (side, side, n, th, i_blocks, tw, ci),
-        lambda u, v, b, p, c, q, i: _pick(u, rows.data, lambda y: half(b, c, p, q, y, v, i)),
-        name="data_points",
-        tag="winograd_data",
-    )
-    ico, ici = reduce_axes([inside, ci], ["ic_outer", "ic_inner"])
+    points = _transformed_data(half, rows.data, is_flat=is_flat)
+    product = _products(attrs, points, weight, is_flat=is_flat)
 
-    def multiply(u: te.Expr, v: te.Expr, b: te.Expr, p: te.Expr, o: te.Expr, q: te.Expr, j: te.Expr) -> te.Expr:
-        block = ico if attrs.groups == 1 else o // (o_blocks // attrs.groups) * inside + ico
-        return te.sum(packed(u, v, b, p, block, q, ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici])
+    def place(b: te.Expr, o: te.Expr, p: te.Expr, q: te.Expr) -> tuple[te.Expr, ...]:
+        return (o, (b * th + p) * tw + q) if is_flat else (b, p, o, q)
 
-    product = te.compute((side, side, n, th, o_blocks, tw, co), multiply, name="products", tag="winograd_product")
     back = te.compute(
         (n, o_blocks, th, tw, m, side, co),
-        lambda b, o, p, q, y, v, j: _pick(y, rows.output, lambda u: product(u, v, b, p, o, q, j)),
+        lambda b, o, p, q, y, v, j: _pick(y, rows.output, lambda u: product(u, v, *place(b, o, p, q), j)),
         name="output_rows",
         tag="winograd_output_rows",
     )
@@ -231,6 +232,43 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         return total
 
     result: te.Tensor = te.compute((n, o_blocks, out_h, out_w, co), pick, name="conv2d_winograd", tag="conv2d_winograd")
+    return result
+
+
+def _transformed_data(half: te.Tensor, matrix: Array, *, is_flat: bool) -> te.Tensor:
+    """The second transform of each tile, by points: tiles in lines of an image, or all one after another."""
+    n, i_blocks, th, tw, side, _, ci = half.shape
+
+    def tile(u: te.Expr, v: te.Expr, b: te.Expr, p: te.Expr, c: te.Expr, q: te.Expr, i: te.Expr) -> te.Expr:
+        value: te.Expr = _pick(u, matrix, lambda y: half(b, c, p, q, y, v, i))
+        return value
+
+    def flat(u: te.Expr, v: te.Expr, c: te.Expr, t: te.Expr, i: te.Expr) -> te.Expr:
+        return tile(u, v, t // (th * tw), t // tw % th, c, t % tw, i)
+
+    shape = (side, side, i_blocks, n * th * tw, ci) if is_flat else (side, side, n, th, i_blocks, tw, ci)
+    result: te.Tensor = te.compute(shape, flat if is_flat else tile, name="data_points", tag="winograd_data")
+    return result
+
+
+def _products(attrs: WinogradAttrs, points: te.Tensor, weight: te.Tensor, *, is_flat: bool) -> te.Tensor:
+    """Per point a product of tiles and weights; tiles are as `points` has them."""
+    side, _, o_blocks, inside, ci, co = te.static_shape(weight)
+    ico, ici = reduce_axes([inside, ci], ["ic_outer", "ic_inner"])
+
+    def summed(u: te.Expr, v: te.Expr, o: te.Expr, j: te.Expr, place: Place) -> te.Expr:
+        block = ico if attrs.groups == 1 else o // (o_blocks // attrs.groups) * inside + ico
+        return te.sum(points(u, v, *place(block), ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici])
+
+    def multiply(u: te.Expr, v: te.Expr, b: te.Expr, p: te.Expr, o: te.Expr, q: te.Expr, j: te.Expr) -> te.Expr:
+        return summed(u, v, o, j, lambda c: (b, p, c, q))
+
+    def flat(u: te.Expr, v: te.Expr, o: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
+        return summed(u, v, o, j, lambda c: (c, t))
+
+    lines = points.shape[2:-1]
+    shape = (side, side, o_blocks, lines[1], co) if is_flat else (side, side, *lines[:2], o_blocks, lines[3], co)
+    result: te.Tensor = te.compute(shape, flat if is_flat else multiply, name="products", tag="winograd_product")
     return result
 
 

@@ -17,9 +17,8 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     Layer,
     Plan,
     has_prefetch,
-    tiles_along,
 )
-from armillary.backends.cpu.conv2d.winograd.space import chosen_form, layer_of_call, narrow_choices
+from armillary.backends.cpu.conv2d.winograd.space import chosen_form, layer_of_call
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import (
     Stages,
@@ -30,30 +29,14 @@ from armillary.backends.cpu.loops import (
     prefetch_weights,
     tagged_stages,
 )
-from armillary.backends.registry import Fused, Version, Versions, implement
-from armillary.backends.workload import Workload
-from armillary.relay.expr import Call, shape_of
-from armillary.relay.infer import infer_type
+from armillary.backends.registry import Fused, implement
 from armillary.target.cpu import cpu_model
 
+FLAT_RANK = 5  # of products whose tiles have one axis
 SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
 
 
-def by_tiles(call: Call, workload: Workload) -> Versions | None:
-    """In phases, with tiles of few rows, for images of few tiles, where the columns are a size."""
-    choices = narrow_choices(workload.typical, cpu_model(workload.target)) if workload.is_sized else {}
-    shape = shape_of(call)
-    if not choices or shape is None:
-        return None
-    across, few = tiles_along(shape[3], call.attrs.tile_size, call.attrs.dilation[1]), []
-    for tiles, choice in choices.items():
-        version = Call(call.op, call.args, replace(call.attrs, choice=str(choice)), call.span)
-        infer_type(version)
-        few.append(Version(version, ((across, tiles),)))
-    return Versions(across, max(choices) + 1, tuple(few), call)
-
-
-@implement("winograd", family="cpu", versions=by_tiles)
+@implement("winograd", family="cpu")
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""
     cpu, layer = cpu_model(fused.workload.target), layer_of_call(fused.workload)
@@ -62,6 +45,8 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     stages = tagged_stages(conv, "winograd")
     output = fused.outputs[0]
     inline_others(schedule, fused, stages.values())
+    if is_flat(stages["product"]):
+        plan = replace(plan, strip=0)
     if plan.strip and fused.workload.named & IMAGE:  # so that the loop over its tiles is one that can be cut
         plan = replace(plan, strip=max(2, -(-plan.strip // tile.rows)) * tile.rows)
     at = _schedule_output(schedule, output, stages, plan, layer)
@@ -74,6 +59,11 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
         has_prefetch(layer, plan, cpu) and not cpu.multiplies_lanes
     ):  # a line is four vectors there: four requests for it
         prefetch_weights(inner, tile.vectors * (layer.inputs // layer.groups))
+
+
+def is_flat(product: te.Tensor) -> bool:
+    """Whether all tiles are one axis, not in lines of images."""
+    return len(product.shape) == FLAT_RANK
 
 
 def _schedule_output(
@@ -115,13 +105,20 @@ def _unroll_tile(stage: te.Stage) -> None:
 def _schedule_data(schedule: te.Schedule, stages: Stages, *, is_root: bool) -> None:
     """One tile at a time: load it, transform rows, transform columns, store a*a vectors."""
     stage = schedule[stages["data"]]
-    u, v, batch, row, chunk, column, lane = stage.op.axis
-    stage.reorder(batch, row, chunk, column, u, v, lane)
+    u, v, *places, lane = stage.op.axis
+    if is_flat(stages["product"]):
+        chunk, column = places
+        stage.reorder(column, chunk, u, v, lane)  # so that a tile's place is computed once
+        outer, column = [column], chunk
+    else:
+        batch, row, chunk, column = places
+        stage.reorder(batch, row, chunk, column, u, v, lane)
+        outer = [batch, row, chunk]
     stage.unroll(u)
     stage.unroll(v)
     stage.vectorize(lane)
     if is_root:
-        stage.parallel(fuse_all(stage, [batch, row, chunk]))
+        stage.parallel(fuse_all(stage, outer))
     for name in ("tile", "data_rows"):
         inside = schedule[stages[name]]
         inside.set_scope("local")
@@ -135,24 +132,27 @@ def _schedule_product(
     """Per point a product of tiles x input channels x output channels, by register tiles; gives the inner sum."""
     local = schedule.cache_write(product, "local")
     stage = schedule[product]
-    u, v, batch, row, chunk, column, lane = stage.op.axis
+    u, v, *images, chunk, column, lane = stage.op.axis
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     column_outer, column_inner = stage.split(column, factor=tile.rows)
-    row_outer, row_inner = stage.split(row, factor=tile.tall)
+    inner = [chunk_inner, column_inner]
+    if images:
+        row_outer, row_inner = stage.split(images[1], factor=tile.tall)
+        images, inner = [images[0], row_outer], [row_inner, *inner]
+    outer = [*images, chunk_outer] if is_strip else [chunk_outer, *images]
+    stage.reorder(u, v, *outer, column_outer, *inner, lane)
     if not is_strip:
-        stage.reorder(u, v, chunk_outer, batch, row_outer, column_outer, row_inner, chunk_inner, column_inner, lane)
         stage.parallel(stage.fuse(u, v, chunk_outer))
-    else:
-        stage.reorder(u, v, batch, row_outer, chunk_outer, column_outer, row_inner, chunk_inner, column_inner, lane)
-    for axis in (row_inner, chunk_inner, column_inner):
+    for axis in inner:
         stage.unroll(axis)
     stage.vectorize(lane)
     schedule[local].compute_at(stage, column_outer)
     sums = accumulators(schedule, local, SHORT_SUM)
     for inside in sums:
-        *blocks, _, _, _, row_tile, chunk_tile, column_tile, lane_tile = inside.op.axis
-        inside.reorder(*blocks, *inside.op.reduce_axis, row_tile, column_tile, chunk_tile, lane_tile)
-        for axis in (*(r for r in inside.op.reduce_axis if r.var.name in spelled), row_tile, column_tile, chunk_tile):
+        *blocks, chunk_tile, column_tile, lane_tile = inside.op.axis
+        tile_axes = [*(blocks[-1:] if images else ()), column_tile, chunk_tile]
+        inside.reorder(*blocks[: -2 - len(images)], *inside.op.reduce_axis, *tile_axes, lane_tile)
+        for axis in (*(r for r in inside.op.reduce_axis if r.var.name in spelled), *tile_axes):
             inside.unroll(axis)
         inside.vectorize(lane_tile)
     return sums[-1]

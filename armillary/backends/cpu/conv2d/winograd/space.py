@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from armillary.backends.cpu.conv2d.direct.space import COLUMNS, IMAGE
+from armillary.backends.cpu.conv2d.direct.space import IMAGE
 from armillary.backends.cpu.conv2d.winograd.cost import (
     TILES,
     Layer,
@@ -19,7 +19,7 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     product_nest,
 )
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
-from armillary.backends.cpu.cost.model import MAX_OPEN_ROWS, Estimate, Nest, Tile, choose_tile, tiles, weight_bandwidth
+from armillary.backends.cpu.cost.model import MAX_OPEN_ROWS, Estimate, Nest, Tile, tiles, weight_bandwidth
 from armillary.backends.cpu.space import (
     Algorithm,
     Config,
@@ -30,10 +30,8 @@ from armillary.backends.cpu.space import (
     tile_of,
 )
 from armillary.backends.workload import Workload
-from armillary.target.choice import Choice, Cost, Source, stored_choice
+from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel
-
-NARROW = 2  # tiles in a row of them, where columns are a size, up to which products have tiles of their own
 
 
 def layer_of_call(workload: Workload) -> Layer:
@@ -52,8 +50,13 @@ def _config(plan: Plan, tile: Tile) -> Config:
 
 
 def _nest(workload: Workload, plan: Plan, cpu: CpuModel) -> Nest:
-    nest = product_nest(layer_of_call(workload), plan, cpu, weight_bandwidth(cpu))
-    return replace(nest, max_rows=MAX_OPEN_ROWS) if workload.named & IMAGE else nest
+    layer = layer_of_call(workload)
+    nest = product_nest(layer, plan, cpu, weight_bandwidth(cpu))
+    if not workload.named & IMAGE:
+        return nest
+    if not plan.strip:  # all tiles are one line
+        nest = replace(nest, width=layer.tiles(plan.tile), lines=1, lines_per_image=1)
+    return replace(nest, max_rows=MAX_OPEN_ROWS)
 
 
 def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
@@ -92,22 +95,6 @@ def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
 
 
 WINOGRAD = Algorithm("conv2d.winograd", _space, _default, _weigh, _title, _extents)
-
-
-def narrow_choices(workload: Workload, cpu: CpuModel) -> dict[int, Choice]:
-    """By tiles in a row of them, where the columns are a size, the choice for images of at most NARROW; {} where it is
-    not worth one: products by tiles of many rows have few sums there, and strips read all weights for each.
-
-    workload: at typical sizes."""
-    layer, size, choice = layer_of_call(workload), workload.attrs.tile_size, stored_choice(workload)
-    is_worth = workload.named >= COLUMNS and layer.tiles_across(size) > NARROW and choice.source is not Source.OVERRIDE
-    result = {}
-    for across in range(1, NARROW + 1 if is_worth else 1):
-        small = replace(layer, height=across * size, width=across * size)
-        nest = product_nest(small, Plan(size), cpu, weight_bandwidth(cpu))
-        tile = choose_tile(replace(nest, lines_per_image=1), cpu)
-        result[across] = Choice(WINOGRAD.name, _config(Plan(size), tile))
-    return result
 
 
 def chosen_form(workload: Workload) -> tuple[Plan, Tile]:
