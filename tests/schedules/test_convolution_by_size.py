@@ -18,7 +18,7 @@ from armillary.runtime.threads import config_threadpool, num_threads
 from armillary.transform import PassContext
 
 CHANNELS = 128
-TARGET = "llvm -mcpu=skylake-avx512"
+TARGET = "llvm -mcpu=native"
 _RNG = np.random.default_rng(5)
 
 

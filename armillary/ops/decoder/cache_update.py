@@ -71,8 +71,8 @@ def _reference(attrs: CacheUpdateAttrs, cache: Array, new: Array, start: Array) 
 
 @cache_update.compute
 def _compute(attrs: CacheUpdateAttrs, cache: Tensor, new: Tensor, start: Tensor) -> Tensor:
-    shape = batch, heads, capacity, features = te.static_shape(cache)
-    count = te.static_shape(new)[2]
+    shape = batch, heads, capacity, features = te.extents(cache)
+    count = te.extents(new)[2]
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         held, fresh, starts = ins
@@ -83,7 +83,9 @@ def _compute(attrs: CacheUpdateAttrs, cache: Tensor, new: Tensor, start: Tensor)
         def written(at: list[Scalar]) -> Stmt:
             b, h, t = at
             place = T.add(T.cast(load(starts, b), "int64"), T.cast(t, "int64"))
-            inside = T.all_of(T.greater_equal(place, T.const(0, "int64")), T.less(place, T.const(capacity, "int64")))
+            inside = T.all_of(
+                T.greater_equal(place, T.const(0, "int64")), T.less(place, T.cast(T.convert(capacity), "int64"))
+            )
             row = T.cast(place, "int32")
             put = nest_apart((features,), lambda d: store(outs[0], load(fresh, *at, *d), b, h, row, *d))
             return S.IfThenElse(inside, put)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import E, S, T, te
@@ -33,6 +34,7 @@ from armillary.ops.nn._windows import (
     need_rank,
     need_shape,
     need_tensor,
+    same_dim,
     tensor,
     wide,
 )
@@ -82,8 +84,11 @@ def _infer(name: str, attrs: CachedAttentionAttrs, *types: Type) -> TensorType:
         need_dtype(name, k, tensor("int8"))
     else:
         need_float(name, k, "key")
-    batch, count, heads, features = q.static
-    groups, capacity, e = k.static[1], k.static[2], v.static[3]
+    batch, count, heads, features = q.shape
+    groups, capacity, e = k.shape[1], k.shape[2], v.shape[3]
+    if not all(isinstance(n, int) for n in (heads, features, groups, capacity, e)):
+        message = f"query {q}, key {k} and value {v}: only the batch and the rows may be open"
+        raise TypeMismatch(f"{name}: {message}", hint="fix the other sizes: shape=")
     need_shape(name, "key", k, (batch, groups, capacity, features))
     need_shape(name, "value", v, (batch, groups, capacity, e))
     if not groups or heads % groups:
@@ -99,8 +104,8 @@ def _infer(name: str, attrs: CachedAttentionAttrs, *types: Type) -> TensorType:
             need_shape(name, what, held, (batch, groups, capacity, 1))
     if name == MASKED:
         m = need_float(name, need_rank(name, types[6], 4, "mask"), "mask")
-        fits = m.static[0] in (1, batch) and m.static[1] in (1, heads) and m.static[2] in (1, count)
-        if not fits or not m.static[3]:
+        fits = all(have == 1 or same_dim(have, want) for have, want in zip(m.shape, (batch, heads, count)))
+        if not fits or not m.shape[3]:
             raise TypeMismatch(f"{name}: mask {m} does not broadcast to {(batch, heads, count, 'positions')}")
     return TensorType((batch, count, heads, e), q.dtype)
 
@@ -144,8 +149,8 @@ def _reference(attrs: CachedAttentionAttrs, *inputs: Array) -> Array:
 class _Sizes:
     """Batch, rows, heads, features of keys, groups, capacity, features of values; lanes of a vector; type of sums."""
 
-    b: int
-    t: int
+    b: Known
+    t: Known
     h: int
     d: int
     g: int
@@ -156,7 +161,8 @@ class _Sizes:
 
 
 def _compute(attrs: CachedAttentionAttrs, *inputs: Tensor) -> Tensor:
-    (b, t, h, d), (_, g, n, _), (*_, e) = (te.static_shape(x) for x in inputs[:3])
+    (b, t, *own), (_, *caches), (*_, last) = (te.extents(x) for x in inputs[:3])
+    h, d, g, n, e = (size for size in (*own, *caches[:2], last) if isinstance(size, int))  # as inference has checked
     lanes = next(x for x in (16, 8, 4, 2, 1) if d % x == 0 and e % x == 0)
     inner = "float32" if inputs[0].dtype.bits < 32 else str(inputs[0].dtype)
     size = _Sizes(b, t, h, d, g, n, e, lanes, inner)

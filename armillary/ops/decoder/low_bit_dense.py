@@ -26,6 +26,7 @@ from armillary.ops.nn._windows import (
     need_shape,
     need_tensor,
     reduce_axes,
+    same_dim,
     tensor,
     wide,
 )
@@ -120,7 +121,7 @@ def _inferred(attrs: LowBitDenseAttrs, data: Type, weight: Type, scales: Type, z
     inner = width * 8 // attrs.bits
     if len(planes_of(attrs.bits)) > 1 and inner % terms_of_step(attrs.bits):
         raise TypeMismatch(f"{NAME}: {inner} terms of {attrs.bits} bits are no multiple of {terms_of_step(attrs.bits)}")
-    if x.ndim < 1 or x.static[-1] != inner or inner % attrs.group:
+    if x.ndim < 1 or not same_dim(x.shape[-1], inner) or inner % attrs.group:
         message = f"data {x} for rows of {inner} terms in groups of {attrs.group}"
         raise TypeMismatch(f"{NAME}: {message}", hint="pad the data to whole groups")
     groups = inner // attrs.group

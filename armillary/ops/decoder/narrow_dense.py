@@ -14,7 +14,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
-from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor, reduce_axes, tensor
+from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor, reduce_axes, same_dim, tensor
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType, Type
@@ -33,7 +33,7 @@ def _infer(attrs: None, data: Type, weight: Type) -> TensorType:
     x, w = need_tensor(NARROW, data), need_rank(NARROW, weight, 2, "weight")
     if str(x.dtype) != "float32" or str(w.dtype) not in TYPES:
         raise TypeMismatch(f"{NARROW}: data {x} and weight {w}, wanted float32 and {' or '.join(TYPES)}")
-    if x.ndim < 1 or x.static[-1] != w.static[1]:
+    if x.ndim < 1 or not same_dim(x.shape[-1], w.static[1]):
         raise TypeMismatch(f"{NARROW}: data {x} for rows of {w.static[1]} terms")
     return TensorType((*x.shape[:-1], w.static[0]), x.dtype)
 

@@ -14,17 +14,16 @@ import numpy as np
 
 from armillary.base.boundary import boundary
 from armillary.base.record import record
-from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
-from armillary.ops.nn._windows import call, f32, need_float, need_rank, reshape_to, same_dim, type_of
+from armillary.ops.nn._windows import call, f32, need_float, need_rank, out_dim, reshape_to, same_dim, type_of
 from armillary.ops.shape.shape import squeeze
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import stack
 from armillary.relay.expr import Expr, Tuple, TupleWrapper, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import ANY_DIM, AnyDim, TensorType, Type
+from armillary.relay.types import AnyDim, TensorType, Type
 
 LONGEST = 4096
 LEAST_GAIN = 8  # times fewer products that pay for two steps and what lies between
@@ -165,7 +164,7 @@ def _infer(attrs: StftAttrs, data: Type, window: Type) -> TensorType:
             f"frames of {size} (window {w.shape}, {attrs.win_length}) every {attrs.hop_length} of {samples} samples"
         )
         raise TypeMismatch(f"stft: {message}")
-    frames = ANY_DIM if isinstance(samples, AnyDim) else (samples - size) // attrs.hop_length + 1
+    frames = out_dim("stft", samples, (0, 0), size, attrs.hop_length, 1)
     return TensorType((x.shape[0], size // 2 + 1 if attrs.onesided else size, frames, 2), x.dtype)
 
 
@@ -185,10 +184,7 @@ def _reference(attrs: StftAttrs, data: Array, window: Array) -> Array:
 @stft_op.decompose
 def _decompose(attrs: StftAttrs, data: Expr, window: Expr) -> Expr:
     dtype, size = str(type_of(data).dtype), attrs.n_fft
-    samples = _length(data, 1)
-    FOLDED_BYTES.check(8 * ((samples - size) // attrs.hop_length + 1) * size, "stft")
-    starts = np.arange(0, samples - size + 1, attrs.hop_length)
-    frames = call("take", data, const(starts[:, None] + np.arange(size)), axis=1)
+    frames = call("sliding_window", data, axis=1, window_shape=(size,), strides=(attrs.hop_length,))
     left = (size - attrs.win_length) // 2
     whole = call("nn.pad", cast(window, dtype), pad_width=((left, size - attrs.win_length - left),))
     frames = call("expand_dims", multiply(frames, whole), axis=-1)

@@ -12,14 +12,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
-from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, reduce_axes, wide
+from armillary.ops.nn._windows import (
+    Tensor,
+    f32,
+    need_dtype,
+    need_float,
+    need_rank,
+    need_tensor,
+    reduce_axes,
+    same_dim,
+    wide,
+)
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
@@ -63,7 +73,7 @@ def layouts(attrs: AttentionAttrs) -> tuple[str, str, str]:
     return attrs.query_layout, attrs.key_layout, attrs.value_layout
 
 
-def sizes_of(attrs: AttentionAttrs, shapes: Sequence[Sequence[int]]) -> Sizes:
+def sizes_of(attrs: AttentionAttrs, shapes: Sequence[Sequence[Any]]) -> Sizes:  # numbers, extents
     """The sizes, by letter."""
     q, k, v = (dict(zip(text, shape, strict=True)) for text, shape in zip(layouts(attrs), shapes, strict=False))
     return Sizes(q["B"], q["T"], k["T"], attrs.heads or q["H"], q["D"], v["D"])
@@ -89,12 +99,15 @@ def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type
         need_dtype(name, first, ty)
         if sorted(text) != sorted(LETTERS):
             raise TypeMismatch(f"{name}: the layout of {what} is {text!r}", hint="an order of B, T, H, D")
-    q, k, v = (dict(zip(text, ty.static, strict=True)) for text, ty in zip(layouts(attrs), types, strict=True))
+    q, k, v = (dict(zip(text, ty.known, strict=True)) for text, ty in zip(layouts(attrs), types, strict=True))
+    if not all(isinstance(part["H"], int) for part in (q, k, v)):
+        raise TypeMismatch(f"{name}: how many heads there are is open", hint="fix that size: shape=")
     if min(attrs.heads, attrs.shared - 1, *attrs.offsets) < 0:
         wanted = "heads and offsets from 0 on, at least 1 shared"
         raise TypeMismatch(f"{name}: {attrs.heads} heads at {attrs.offsets}, {attrs.shared} shared: wanted {wanted}")
     heads = attrs.heads or q["H"]
-    if (k["B"], k["D"], v["B"], v["T"]) != (q["B"], q["D"], q["B"], k["T"]):
+    pairs = ((k["B"], q["B"]), (k["D"], q["D"]), (v["B"], q["B"]), (v["T"], k["T"]))
+    if not all(same_dim(*pair) for pair in pairs):
         raise TypeMismatch(f"{name}: query {types[0]}, key {types[1]} and value {types[2]} do not fit together")
     if k["T"] == 0:
         raise TypeMismatch(f"{name}: there are no keys: {types[1]}", hint="a softmax needs at least one score")
@@ -112,10 +125,11 @@ attention.infer(lambda attrs, q, k, v: _shape("nn.attention", attrs, q, k, v))
 def _infer_masked(attrs: AttentionAttrs, query: Type, key: Type, value: Type, mask: Type) -> TensorType:
     name = "nn.masked_attention"
     result = _shape(name, attrs, query, key, value)
-    shapes = [need_tensor(name, ty).static for ty in (query, key, value)]
+    shapes = [need_tensor(name, ty).known for ty in (query, key, value)]
     s, mask_type = sizes_of(attrs, shapes), need_tensor(name, mask, "mask")
     need_rank(name, mask_type, 4, "mask")
-    if any(have not in (1, want) for have, want in zip(mask_type.static, (s.b, s.h, s.t, s.s), strict=True)):
+    wanted = zip(mask_type.known, (s.b, s.h, s.t, s.s), strict=True)
+    if not all(have == 1 or same_dim(have, want) for have, want in wanted):
         raise TypeMismatch(f"{name}: mask {mask_type} does not broadcast to {(s.b, s.h, s.t, s.s)}")
     return result
 
@@ -195,7 +209,7 @@ def softmax_stages(size: Sizes, scores: Read, rows: int, keys: int) -> tuple[Ten
 
 def compute(attrs: AttentionAttrs, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """The plain stages, without packing."""
-    size = sizes_of(attrs, [te.static_shape(x) for x in (query, key, value)])
+    size = sizes_of(attrs, [te.extents(x) for x in (query, key, value)])
     wide_type = "float32" if T.convert(query(0, 0, 0, 0)).dtype.bits < 32 else query.dtype
     q, k, v = (reader(attrs, n, x) for n, x in enumerate((query, key, value)))
     (d,), (s,), bias = reduce_axes([size.d], ["d"]), reduce_axes([size.s], ["s"]), mask_reader(mask)

@@ -28,7 +28,7 @@ from armillary.ops.nn._windows import (
     windows,
 )
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import TensorType, Type
+from armillary.relay.types import Dim, TensorType, Type
 
 NAME = "nn.correlation"
 
@@ -54,19 +54,19 @@ class _Grid:
 
     radius: int
     border: int
-    height: int
-    width: int
+    height: Dim
+    width: Dim
 
     @property
     def side(self) -> int:
         return 2 * self.radius + 1
 
 
-def _grid(attrs: CorrelationAttrs, shape: tuple[int, ...]) -> _Grid:
+def _grid(attrs: CorrelationAttrs, shape: Sequence[Dim]) -> _Grid:
     pads = pad_pairs(NAME, attrs.padding, 2)
     border = attrs.max_displacement + (attrs.kernel_size - 1) // 2
     sizes = [(n + sum(pad) - 2 * border) // attrs.stride1 for n, pad in zip(shape[2:], pads, strict=True)]
-    if min(sizes) < 1:
+    if any(isinstance(size, int) and size < 1 for size in sizes):
         raise TypeMismatch(f"{NAME}: no window of {attrs.kernel_size} displaced by {border} fits in {shape[2:]}")
     return _Grid(attrs.max_displacement // attrs.stride2, border, *sizes)
 
@@ -80,7 +80,7 @@ def _infer(attrs: CorrelationAttrs, data1: Type, data2: Type) -> TensorType:
         raise TypeMismatch(f"{NAME}: layout {attrs.layout!r}, kernel_size {attrs.kernel_size}; wanted NCHW and an odd")
     if min(attrs.stride1, attrs.stride2) < 1 or attrs.max_displacement < 0:
         raise TypeMismatch(f"{NAME}: strides must be positive, max_displacement not negative")
-    grid = _grid(attrs, x.static)
+    grid = _grid(attrs, x.shape)
     return TensorType((x.shape[0], grid.side**2, grid.height, grid.width), x.dtype)
 
 
@@ -108,12 +108,15 @@ def _flops(attrs: CorrelationAttrs, types: Sequence[TensorType], result: TensorT
 
 @correlation.compute
 def _compute(attrs: CorrelationAttrs, data1: Tensor, data2: Tensor) -> Tensor:
-    shape = te.static_shape(data1)
+    shape = te.extents(data1)
     grid, pads = _grid(attrs, shape), [(0, 0), (0, 0), *pad_pairs(NAME, attrs.padding, 2)]
     x, y = te_pad(data1, pads, name="left_pad"), te_pad(data2, pads, name="right_pad")
     c, i, j = inner = reduce_axes([shape[1], attrs.kernel_size, attrs.kernel_size], ["c", "ky", "kx"])
     wide = accumulator(data1.dtype)
-    share = T.const(1.0 / (attrs.kernel_size**2 * shape[1]), wide)
+    count = attrs.kernel_size**2 * shape[1]
+    share = (
+        T.const(1.0 / count, wide) if isinstance(count, int) else T.const(1.0, wide) / T.cast(T.convert(count), wide)
+    )
 
     def element(n: te.Expr, q: te.Expr, h: te.Expr, w: te.Expr) -> te.Expr:
         row, column = h * attrs.stride1 + attrs.max_displacement + i, w * attrs.stride1 + attrs.max_displacement + j

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
@@ -125,8 +126,7 @@ def _compute(attrs: Dilation2dAttrs, data: Tensor, weight: Tensor) -> Tensor:
     pads = [at.pads["HW".index(axis)] if axis in "HW" else (0, 0) for axis in layout]
     padded = te_pad(data, pads)
     sizes = [te.static_shape(weight)[kernel.index(axis)] for axis in "HW"]
-    types = [tensor_type(te.static_shape(t), str(t.dtype)) for t in (data, weight)]
-    out = _result(attrs, *types)
+    out = _result(attrs, *(TensorType(te.extents(t), DType(str(t.dtype))) for t in (data, weight)))
     inner = reduce_axes(sizes, ["ky", "kx"])
 
     def element(*index: te.Expr) -> te.Expr:
@@ -136,7 +136,7 @@ def _compute(attrs: Dilation2dAttrs, data: Tensor, weight: Tensor) -> Tensor:
         tap = placed(kernel, {"I": where["C"], "H": inner[0], "W": inner[1]})
         return te.max(padded(*placed(layout, where)).astype(out.dtype) + weight(*tap).astype(out.dtype), axis=inner)
 
-    return te.compute(out.static, element, name="dilation2d", tag="dilation2d")
+    return te.compute(out.known, element, name="dilation2d", tag="dilation2d")
 
 
 @dilation2d.samples

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.extent import Known, most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -90,8 +91,8 @@ def _reference(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[Array, Array]:
 def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
     rank = _rank(attrs)
     pool = normal(NAME, attrs, rank, x)
-    sizes = te.static_shape(x)
-    counts = list(infer_pool(NAME, attrs, rank, tensor_type(sizes, x.dtype)).static[2:])
+    sizes = te.extents(x)
+    counts = list(infer_pool(NAME, attrs, rank, TensorType(sizes, DType(x.dtype))).known[2:])
     padded = te_pad(x, [(0, 0), (0, 0), *overhang(pool, sizes[2:], counts)], lowest(x.dtype))
     shape = [*sizes[:2], *counts]
 
@@ -111,7 +112,7 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
     def place(*index: te.Expr) -> te.ExprLike:
         here = at(index, k_index)
         source = [i - before for i, (before, _) in zip(here[2:], pool.pads, strict=True)]
-        inside = [c for i, size in zip(source, sizes[2:], strict=True) for c in (i >= 0, i < size)]
+        inside = [c for i, size in zip(source, x.shape[2:], strict=True) for c in (i >= 0, i < size)]
         flat = _flat([*index[:2], *source], sizes)
         is_place = T.all_of(is_best(padded(*here), best(*index)), *inside)
         return te.min(te.if_then_else(is_place, flat, T.const(LAST, "int64")), axis=k_index)
@@ -128,9 +129,13 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
     return [best, te.compute(shape, placed, name="pool_place", tag="injective")]
 
 
-def _has_empty_windows(pool: Pool, sizes: Sequence[int], counts: Sequence[int]) -> bool:
-    """Whether a window may lie in the padding with all its elements."""
+def _has_empty_windows(pool: Pool, sizes: Sequence[Known], counts: Sequence[Known]) -> bool:
+    """Whether a window may lie in the padding with all its elements: of an open size, whether there is any."""
     for n, size in enumerate(sizes):
+        if not isinstance(size, int) or not isinstance(counts[n], int):
+            if pool.ceil or any(pool.pads[n]):
+                return True
+            continue
         starts = np.arange(counts[n]) * pool.strides[n] - pool.pads[n][0]
         at = starts[:, None] + np.arange(pool.kernel[n]) * pool.dilation[n]
         if not ((at >= 0) & (at < size)).any(axis=1).all():
@@ -138,25 +143,29 @@ def _has_empty_windows(pool: Pool, sizes: Sequence[int], counts: Sequence[int]) 
     return False
 
 
-def _flat(at: Sequence[te.Expr], sizes: tuple[int, ...]) -> te.Expr:
+def _long(size: Known) -> te.ExprLike:
+    return T.const(size, "int64") if isinstance(size, int) else T.cast(T.convert(size), "int64")
+
+
+def _flat(at: Sequence[te.Expr], sizes: tuple[Known, ...]) -> te.Expr:
     flat = T.const(0, "int64")
     for index, size in zip(at, sizes, strict=True):
-        flat = flat * size + T.cast(index, "int64")
+        flat = flat * _long(size) + T.cast(index, "int64")
     return flat
 
 
-def _column_major(flat: te.Expr, sizes: tuple[int, ...]) -> te.Expr:
+def _column_major(flat: te.Expr, sizes: tuple[Known, ...]) -> te.Expr:
     """A row-major place, the last spatial axis fastest, as one with the first fastest."""
-    sizes = tuple(max(1, size) for size in sizes)  # of padding alone every place is LAST: no size may divide by 0
-    plane, rest = math.prod(sizes[2:]), flat
-    result = flat - T.floormod(flat, T.const(plane, "int64"))
+    sizes = tuple(most(1, size) for size in sizes)  # of padding alone every place is LAST: no size may divide by 0
+    plane, rest = math.prod(sizes[2:], start=1), flat
+    result = flat - T.floormod(flat, _long(plane))
     axes = []
     for size in reversed(sizes[2:]):
-        axes.append(T.floormod(rest, T.const(size, "int64")))
-        rest = T.floordiv(rest, T.const(size, "int64"))
+        axes.append(T.floormod(rest, _long(size)))
+        rest = T.floordiv(rest, _long(size))
     inside = T.const(0, "int64")
     for index, size in zip(axes, reversed(sizes[2:]), strict=True):
-        inside = inside * size + index
+        inside = inside * _long(size) + index
     return result + inside
 
 

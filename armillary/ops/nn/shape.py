@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from armillary.base.aligned import aligned
-from armillary.base.extent import Known, bounds, divides, typical
+from armillary.base.extent import Known, bounds, note_meeting, typical
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import te
@@ -314,8 +314,9 @@ def _infer_s2b(attrs: SpaceToBatchAttrs, data: Type) -> TensorType:
     shape = list(_blocks(op, attrs, attrs.paddings, data).known)
     for n, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.paddings, strict=True), 1):
         size = shape[n] + before + after
-        if not divides(b, size):
+        if isinstance(size, int) and size % b:
             raise TypeMismatch(f"{op}: the padded size {size} of axis {n} is not a multiple of {b}")
+        note_meeting(size // b * b, size)
         shape[n], shape[0] = size // b, shape[0] * b
     return TensorType(tuple(shape), need_tensor(op, data).dtype)
 
@@ -325,8 +326,9 @@ def _infer_b2s(attrs: BatchToSpaceAttrs, data: Type) -> TensorType:
     op = "nn.batch_to_space_nd"
     shape = list(_blocks(op, attrs, attrs.crops, data).known)
     for n, (b, (before, after)) in enumerate(zip(attrs.block_shape, attrs.crops, strict=True), 1):
-        if not divides(b, shape[0]):
+        if isinstance(shape[0], int) and shape[0] % b:
             raise TypeMismatch(f"{op}: the batch {shape[0]} is not a multiple of {b}")
+        note_meeting(shape[0] // b * b, shape[0])
         shape[n], shape[0] = shape[n] * b - before - after, shape[0] // b
         if bounds(shape[n])[1] < 0:
             raise TypeMismatch(f"{op}: crops {before} and {after} of an axis of {shape[n] + before + after}")

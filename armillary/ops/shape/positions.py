@@ -30,9 +30,10 @@ from armillary.ops._types import (
     tuple_fields,
     widened,
 )
+from armillary.ops.nn._windows import out_dim
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import Dim, TensorType
+from armillary.relay.types import AnyDim, Dim, TensorType
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
@@ -278,16 +279,19 @@ sliding_window.attrs(SlidingWindowAttrs)
 @sliding_window.infer
 def infer_sliding_window(attrs: SlidingWindowAttrs, data: TensorType) -> TensorType:
     axis = axis_of("sliding_window", attrs.axis, data.ndim)
-    rank, sizes = data.ndim - axis, data.static[axis:]
+    rank, sizes = data.ndim - axis, data.shape[axis:]
     if len(attrs.window_shape) != rank or len(attrs.strides) != rank:
         raise TypeMismatch(
             f"sliding_window: window_shape {attrs.window_shape} and strides {attrs.strides}, wanted {rank} of each"
         )
-    if min(attrs.strides) < 1 or any(not 0 < w <= size for w, size in zip(attrs.window_shape, sizes)):
+    is_fit = all(w > 0 and (isinstance(size, AnyDim) or w <= size) for w, size in zip(attrs.window_shape, sizes))
+    if min(attrs.strides) < 1 or not is_fit:
         raise TypeMismatch(
             f"sliding_window: windows of {attrs.window_shape} by steps of {attrs.strides} do not fit {sizes}"
         )
-    counts = [(size - w) // s + 1 for size, w, s in zip(sizes, attrs.window_shape, attrs.strides)]
+    counts = [
+        out_dim("sliding_window", n, (0, 0), w, s, 1) for n, w, s in zip(sizes, attrs.window_shape, attrs.strides)
+    ]
     return TensorType((*data.shape[:axis], *counts, *attrs.window_shape), data.dtype)
 
 
@@ -301,7 +305,7 @@ def sliding_window_reference(attrs: SlidingWindowAttrs, data: Array) -> Array:
 
 @sliding_window.compute
 def sliding_window_compute(attrs: SlidingWindowAttrs, data: te.Tensor) -> te.Tensor:
-    sizes = te.static_shape(data)
+    sizes = te.extents(data)
     axis = attrs.axis % len(sizes)
     rank = len(sizes) - axis
     counts = [(size - w) // s + 1 for size, w, s in zip(sizes[axis:], attrs.window_shape, attrs.strides)]

@@ -16,7 +16,7 @@ import numpy as np
 from armillary.base.extent import Extent, Known, bounds, note_meeting
 from armillary.base.record import record
 from armillary.budgets import KERNEL_SIZE
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
 from armillary.ops._types import (
     Index,
@@ -207,15 +207,16 @@ split = Op("split", kind=Kind.INJECTIVE, doc="Cut along an axis into a tuple of 
 split.attrs(SplitAttrs)
 
 
-def _cuts(attrs: SplitAttrs, size: Dim) -> list[tuple[int, Dim]]:
-    """Start and size of each part."""
+def _cuts(attrs: SplitAttrs, size: Dim) -> list[tuple[Dim, Dim]]:
+    """Start and size of each part; a run refuses an open size that does not divide into equal ones."""
     parts = attrs.indices_or_sections
     if isinstance(parts, int):
         if parts < 1 or (isinstance(size, int) and size % parts):
             raise TypeMismatch(f"split: {size} elements do not divide into {parts} equal parts")
         KERNEL_SIZE.check(parts, f"split into {parts} parts")
-        if isinstance(size, AnyDim):
+        if isinstance(size, AnyDim) and not isinstance(size, Extent):
             return [(0, size // parts)] * parts
+        note_meeting(size // parts * parts, size)
         return [(k * (size // parts), size // parts) for k in range(parts)]
     if list(parts) != sorted(parts) or any(p < 0 for p in parts):
         raise TypeMismatch(f"split: the positions {parts} are not ascending")
@@ -236,24 +237,20 @@ def infer_split(attrs: SplitAttrs, data: TensorType) -> TupleType:
 @split.reference
 def split_reference(attrs: SplitAttrs, data: Array) -> tuple[Array, ...]:
     cuts = _cuts(attrs, data.shape[attrs.axis])
-    return tuple(np.take(data, np.arange(s, s + int(str(n))), axis=attrs.axis) for s, n in cuts)
+    starts = (int(str(start)) for start, _ in cuts)
+    return tuple(np.take(data, np.arange(s, s + int(str(n))), axis=attrs.axis) for s, (_, n) in zip(starts, cuts))
 
 
 @split.compute
 def split_compute(attrs: SplitAttrs, data: te.Tensor) -> list[te.Tensor]:
     shape = te.extents(data)
     axis = axis_of("split", attrs.axis, len(shape))
-    if isinstance(attrs.indices_or_sections, int) and not isinstance(shape[axis], int):
-        message = (
-            f"split: whether {shape[axis]} elements divide into {attrs.indices_or_sections} equal parts is not known"
-        )
-        raise UnsupportedError(message, hint="split at positions, or fix the size: shape=")
 
-    def part(start: int, size: Dim) -> te.Tensor:
-        assert isinstance(size, int | Extent), "all axes have numbers or names"
+    def part(start: Dim, size: Dim) -> te.Tensor:
+        assert isinstance(size, int | Extent) and isinstance(start, int | Extent), "all axes have numbers or names"
         return elements(
             (*shape[:axis], size, *shape[axis + 1 :]),
-            lambda *i: data(*i[:axis], i[axis] + start, *i[axis + 1 :]),
+            lambda *i: data(*i[:axis], T.add(i[axis], start), *i[axis + 1 :]),
             name="split",
             tag="injective",
         )

@@ -8,13 +8,13 @@ positions are data. Semantics: Relay's operators of these names. By computed pos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from armillary.base.extent import Known
+from armillary.base.extent import LARGEST, Extent, Known, bounds, ceil_div, least, most
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import S, T, by_name, te
 from armillary.ops._loops import load, loop, nest_apart, rows, store
 from armillary.ops._types import (
@@ -29,7 +29,7 @@ from armillary.ops._types import (
     int_list,
     ints,
 )
-from armillary.ops.nn._windows import type_of, wide
+from armillary.ops.nn._windows import same_dim, type_of, wide
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -56,21 +56,53 @@ strided_set = Op("strided_set", kind=Kind.INJECTIVE, inputs=("data", "v"), doc="
 strided_set.attrs(StridedSetAttrs)
 
 
-def _slices(attrs: StridedSetAttrs, shape: Sequence[int]) -> list[range]:
+@record
+class _Positions:
+    """Which positions of an axis are written: so many from the lowest on, a step apart, in this or the other order."""
+
+    low: Known
+    count: Known
+    step: int
+    is_reversed: bool
+    is_whole: bool
+
+
+def _positions(where: range, size: int) -> _Positions:
+    """Those of a slice of an axis whose size is known."""
+    return _Positions(min(where, default=0), len(where), abs(where.step), where.step < 0, where == range(size))
+
+
+def _open_positions(begin: int, end: int, stride: int, size: Extent) -> _Positions:
+    """Those of a slice of an axis whose size is a name."""
+    if stride < 0:
+        raise UnsupportedError(f"strided_set: an axis of {size} is written backwards", hint="fix that size: shape=")
+    first, behind = (least(size, at) if at >= 0 else most(size + at, 0) for at in (begin, end))
+    count = most(ceil_div(behind - first, stride), 0)
+    return _Positions(first, count, stride, False, (first, count) == (0, size))
+
+
+def _slices(attrs: StridedSetAttrs, shape: Sequence[Dim]) -> list[_Positions]:
     """The positions that are written, along every axis."""
     begin, end, strides = (int_list(v) for v in (attrs.begin, attrs.end, attrs.strides))
     strides = strides if len(strides) > 1 else strides * len(begin)
     if not len(begin) == len(end) == len(strides) <= len(shape) or 0 in strides:
         raise TypeMismatch(f"strided_set: begin {begin}, end {end} and strides {strides} do not fit shape {shape}")
-    ranges = [range(*slice(b, e, s).indices(n)) for b, e, s, n in zip(begin, end, strides, shape)]
-    return [*ranges, *(range(n) for n in shape[len(begin) :])]
+    result = []
+    for n, size in enumerate(shape):
+        b, e, s = (begin[n], end[n], strides[n]) if n < len(begin) else (0, LARGEST, 1)
+        if isinstance(size, Extent):
+            result.append(_open_positions(b, e, s, size))
+        else:
+            known = cast("int", size)
+            result.append(_positions(range(*slice(b, e, s).indices(known)), known))
+    return result
 
 
 @strided_set.infer
 def infer_strided_set(attrs: StridedSetAttrs, data: TensorType, v: TensorType) -> TensorType:
     check_same_dtype("strided_set", (data, v))
-    wanted = tuple(map(len, _slices(attrs, data.static)))
-    if v.shape != wanted:
+    wanted = tuple(where.count for where in _slices(attrs, data.known))
+    if v.ndim != len(wanted) or not all(map(same_dim, v.shape, wanted)):
         raise TypeMismatch(f"strided_set: v has shape {v.shape}, the slice {wanted}")
     return data
 
@@ -78,28 +110,28 @@ def infer_strided_set(attrs: StridedSetAttrs, data: TensorType, v: TensorType) -
 @strided_set.reference
 def strided_set_reference(attrs: StridedSetAttrs, data: Array, v: Array) -> Array:
     result = np.array(data)
-    result[np.ix_(*_slices(attrs, data.shape))] = v
+    places = [w.low + w.step * np.arange(w.count)[:: -1 if w.is_reversed else 1] for w in _slices(attrs, data.shape)]
+    result[np.ix_(*places)] = v
     return result
 
 
 @strided_set.compute
 def strided_set_compute(attrs: StridedSetAttrs, data: te.Tensor, v: te.Tensor) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     places = _slices(attrs, shape)
 
     def element(*i: Index) -> Scalar:
         inside, at = T.const(True, "bool"), []
         for index, where in zip(i, places):
-            low, step = min(where, default=0), abs(where.step)
-            offset = index - low
-            place = T.floordiv(offset, step) if step > 1 else offset
-            at.append(place if where.step > 0 else len(where) - 1 - place)
-            if where != range(shape[len(at) - 1]):
+            offset = index - where.low
+            place = T.floordiv(offset, where.step) if where.step > 1 else offset
+            at.append(where.count - 1 - place if where.is_reversed else place)
+            if not where.is_whole:
                 inside = T.logical_and(inside, T.greater_equal(offset, 0))
-                inside = T.logical_and(inside, T.less(place, len(where)))
-                if step > 1:
-                    inside = T.logical_and(inside, T.equal(T.floormod(offset, step), 0))
-        return T.if_then_else(inside, v(*at), data(*i)) if all(places) else data(*i)
+                inside = T.logical_and(inside, T.less(place, where.count))
+                if where.step > 1:
+                    inside = T.logical_and(inside, T.equal(T.floormod(offset, where.step), 0))
+        return T.if_then_else(inside, v(*at), data(*i)) if all(w.count != 0 for w in places) else data(*i)
 
     return elements(shape, element, name="strided_set", tag="injective")
 
@@ -138,8 +170,8 @@ matrix_set_diag = Op(
 matrix_set_diag.attrs(MatrixSetDiagAttrs)
 
 
-def _longest(attrs: MatrixSetDiagAttrs, height: int, width: int) -> int:
-    return max(0, min(height + min(attrs.k2, 0), width - max(attrs.k1, 0)))
+def _longest(attrs: MatrixSetDiagAttrs, height: Known, width: Known) -> Known:
+    return most(0, least(height + min(attrs.k2, 0), width - max(attrs.k1, 0)))
 
 
 @matrix_set_diag.infer
@@ -147,12 +179,13 @@ def infer_matrix_set_diag(attrs: MatrixSetDiagAttrs, data: TensorType, diagonal:
     check_same_dtype("matrix_set_diag", (data, diagonal))
     if data.ndim < 2:
         raise TypeMismatch(f"matrix_set_diag: got {data}, wanted matrices")
-    *batch, height, width = data.static
-    if not -height < attrs.k1 <= attrs.k2 < width:
+    *batch, height, width = data.known
+    low, high = -bounds(height)[1], bounds(width)[1]
+    if not low < attrs.k1 <= attrs.k2 < high:
         raise TypeMismatch(f"matrix_set_diag: diagonals {attrs.k1} to {attrs.k2} of matrices of {height}x{width}")
     count = (attrs.k2 - attrs.k1 + 1,) if attrs.k1 != attrs.k2 else ()
     wanted = (*batch, *count, _longest(attrs, height, width))
-    if diagonal.shape != wanted:
+    if diagonal.ndim != len(wanted) or not all(map(same_dim, diagonal.shape, wanted)):
         raise TypeMismatch(f"matrix_set_diag: diagonal has shape {diagonal.shape}, wanted {wanted}")
     return data
 
@@ -172,7 +205,7 @@ def matrix_set_diag_reference(attrs: MatrixSetDiagAttrs, data: Array, diagonal: 
 
 @matrix_set_diag.compute
 def matrix_set_diag_compute(attrs: MatrixSetDiagAttrs, data: te.Tensor, diagonal: te.Tensor) -> te.Tensor:
-    shape = te.static_shape(data)
+    shape = te.extents(data)
     height, width = shape[-2:]
     longest = _longest(attrs, height, width)
 

@@ -8,6 +8,7 @@ ratios (from the second on) go with the first size.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def _infer(attrs: MultiboxPriorAttrs, data: Type) -> TensorType:
     return TensorType((1, count, 4), x.dtype)
 
 
-def _half_sizes(attrs: MultiboxPriorAttrs, height: int, width: int) -> list[tuple[float, float]]:
+def _half_sizes(attrs: MultiboxPriorAttrs, height: Any, width: Any) -> list[tuple[Any, float]]:  # numbers, expressions
     """Half the width and half the height of each box."""
     shape = [(size, 1.0) for size in attrs.sizes]
     shape += [(attrs.sizes[0], ratio) for ratio in attrs.ratios[1:]]
@@ -68,15 +69,17 @@ def _reference(attrs: MultiboxPriorAttrs, data: Array) -> Array:
 
 @multibox_prior.compute
 def _compute(attrs: MultiboxPriorAttrs, data: Tensor) -> Tensor:
-    height, width = te.static_shape(data)[2:]
-    steps = [s if s > 0 else 1.0 / n for s, n in zip(attrs.steps, (height, width), strict=True)]
-    halves, dtype = _half_sizes(attrs, height, width), str(accumulator(data.dtype))
+    dtype = str(accumulator(data.dtype))
+    height, width = te.extents(data)[2:]
+    tall, wide = (n if isinstance(n, int) else T.cast(T.convert(n), dtype) for n in (height, width))
+    steps = [s if s > 0 else 1.0 / n for s, n in zip(attrs.steps, (tall, wide), strict=True)]
+    halves = _half_sizes(attrs, tall, wide)
     count = len(halves)
 
     def chosen(which: te.Expr, along: int) -> te.Expr:
-        value = T.const(halves[-1][along], dtype)
+        value = T.cast(T.convert(halves[-1][along]), dtype)
         for k in range(count - 2, -1, -1):
-            value = T.select(T.equal(which, k), T.const(halves[k][along], dtype), value)
+            value = T.select(T.equal(which, k), T.cast(T.convert(halves[k][along]), dtype), value)
         return value
 
     def element(_: te.Expr, place: te.Expr, end: te.Expr) -> te.Expr:

@@ -164,7 +164,7 @@ def _loc(attrs: TransformLocAttrs, cls_prob: Array, loc_pred: Array, anchor: Arr
 
 @transform_loc.compute
 def _compute_loc(attrs: TransformLocAttrs, cls_prob: Tensor, loc_pred: Tensor, anchor: Tensor) -> list[Tensor]:
-    batch, classes, size = te.static_shape(cls_prob)
+    batch, classes, size = te.extents(cls_prob)
     dtype, first = str(cls_prob.dtype), 0 if attrs.keep_background else 1
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
