@@ -120,7 +120,40 @@ def _behind_others() -> ModelProto:
     return _model([*before, node("Loop", ["count", "", "start"], ["z"], body=body)], INPUTS)
 
 
+def _sequence(join: dict[str, int], empty: bool = True) -> ModelProto:
+    """A list that grows by an element in each iteration, as exporters write it; joined, its length and one of it."""
+    inside = [
+        node("Gather", ["x", "n"], ["e"]),
+        _const("pair", [2, 3]),
+        node("Expand", ["e", "pair"], ["grid"]),
+        node("SequenceInsert", ["s", "grid"], ["t"]),
+    ]
+    body = _body(inside, {"s": []}, ["t"])
+    for value in (body.input[2], body.output[1]):
+        value.CopyFrom(helper.make_tensor_sequence_value_info(value.name, F, None))
+    blank = node("ConstantOfShape", ["six"], ["grid0"])
+    start = node("SequenceEmpty", [], ["start"]) if empty else node("SequenceConstruct", ["grid0"], ["start"])
+    after = [
+        node("Loop", ["count", "", "start"], ["list"], body=body),
+        node("ConcatFromSequence", ["list"], ["joined"], **join),
+        node("SequenceLength", ["list"], ["long"]),
+        node("SequenceAt", ["list", "first"], ["one"]),
+        node("ReduceSum", ["one"], ["sum"], keepdims=0),
+        node("Cast", ["long"], ["times"], to=F),
+        node("Mul", ["sum", "times"], ["factor"]),
+        node("Mul", ["joined", "factor"], ["z"]),
+    ]
+    before = [_const("six", [2, 3]), *([] if empty else [blank])]
+    return _model([*_COUNT, *before, start, *after], [_value("x", ["b"]), _value("lengths", ["b"], INT)])
+
+
 CASES = {"sums": _sums, "padded rows": _padded_rows, "resized": _resized, "behind others": _behind_others}
+LISTS = {
+    "list, stacked": lambda: _sequence({"axis": -1, "new_axis": 1}),
+    "list, joined": lambda: _sequence({"axis": 1}),
+    "list with an element": lambda: _sequence({"axis": 0}, empty=False),
+}
+CASES |= LISTS
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -133,6 +166,9 @@ def test_one_compile_gives_what_onnx_runtime_gives(name: str) -> None:
     for rows, length in ((3, 5), (1, 4), (4, 9), (3, 5), (6, 12), (2, 4)):
         x = RNG.standard_normal((rows, length) if name == "resized" else length).astype(np.float32)
         given = {"x": x, "lengths": RNG.integers(1, min(length, 12) + 1, rows)}
+        if name in LISTS:
+            x = x[:rows]
+            given["x"] = x
         if name == "behind others":
             given["lengths"] = RNG.integers(0, 2, min(rows, length))
         np.testing.assert_allclose(session.run(None, given)[0], peer.run(None, given)[0], rtol=1e-4, atol=1e-5)

@@ -14,7 +14,7 @@ import armillary
 from armillary import relay
 from armillary.base.extent import size
 from armillary.contrib import graph_executor
-from armillary.errors import ArmillaryError, UnsupportedError
+from armillary.errors import ArmillaryError
 
 RNG = np.random.default_rng(3)
 WIDTH, HEADS = 32, 4
@@ -213,8 +213,23 @@ def test_open_axes_are_split_at_positions() -> None:
         np.testing.assert_array_equal(net.get_output(0).numpy(), value[:1])
         np.testing.assert_array_equal(net.get_output(1).numpy(), value[3:] * 2)
     equal = relay.Function([x], relay.split(x, indices_or_sections=2, axis=0).astuple())
-    with pytest.raises(UnsupportedError, match="whether n elements divide into 2 equal parts is not known"):
-        relay.build(armillary.IRModule.from_expr(equal), "llvm")
+    library = relay.build(armillary.IRModule.from_expr(equal), "llvm")
+    net = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    net.run(x=value[:8])
+    np.testing.assert_array_equal(net.get_output(1).numpy(), value[4:8])
+    with pytest.raises(ArmillaryError, match="must be equal"):
+        net.run(x=value)
+
+
+@pytest.mark.parametrize(("opset", "parts", "counts"), [(13, 2, (4, 6, 10)), (18, 3, (4, 7, 9))])
+def test_open_axes_are_split_into_equal_parts(opset: int, parts: int, counts: tuple[int, ...]) -> None:
+    """The last part of three is shorter, or empty."""
+    names, attrs = [f"y{k}" for k in range(parts)], {"num_outputs": parts} if opset >= 18 else {}
+    file = _File()
+    file.add("Split", "x", " ".join(names), axis=0, **attrs)
+    model = file.model(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4]), outputs=" ".join(names))
+    model.opset_import[0].version = opset
+    _checked(model, [{"x": _weights(n, 4)} for n in counts])
 
 
 def test_casts_to_float16_over_open_axes_are_computed() -> None:

@@ -28,7 +28,7 @@ from armillary.ops.elementwise.broadcast import subtract
 from armillary.ops.shape.creation import arange
 from armillary.ops.shape.indexing import take
 from armillary.ops.shape.shape import reshape, transpose
-from armillary.ops.shape.transform import concatenate, reverse
+from armillary.ops.shape.transform import concatenate, reverse, stack
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
 
@@ -178,6 +178,7 @@ def _with_growth_collected(graph: GraphProto) -> tuple[GraphProto, list[int]]:
     """The body in which states that it only appends rows to are scan outputs of these rows, and which states these are.
 
     out = Concat(state, row, axis=0)   ->   row is collected, if nothing else reads the state
+    out = SequenceInsert(state, row)   ->   likewise
     """
     makers = {name: node for node in graph.node for name in node.output}
     read = Counter(name for node in graph.node for name in reads(node))
@@ -186,7 +187,8 @@ def _with_growth_collected(graph: GraphProto) -> tuple[GraphProto, list[int]]:
     for k, (before, after) in enumerate(zip(graph.input[2:], graph.output[1:], strict=False)):
         maker = makers.get(after.name)
         axis = next((a.i for a in maker.attribute if a.name == "axis"), None) if maker is not None else None
-        is_joined = maker is not None and maker.op_type == "Concat" and axis == 0 and len(maker.input) == 2
+        is_joined = maker is not None and len([name for name in maker.input if name]) == 2
+        is_joined = is_joined and (maker.op_type, axis) in (("Concat", 0), ("SequenceInsert", None))
         if is_joined and maker is not None and maker.input[0] == before.name and read[before.name] == 1:
             grown.append(k)
             rows.append(maker.input[1])
@@ -201,7 +203,10 @@ def _with_growth_collected(graph: GraphProto) -> tuple[GraphProto, list[int]]:
 
 
 def _appended(first: Expr, scan: Expr) -> Expr:
-    """Rows of all iterations behind those that a state had at first."""
+    """Rows of all iterations behind those that a state had at first; of a sequence, a tensor of its elements."""
+    if isinstance(first.checked_type, TupleType):
+        elements = tuple(parts_of(first))
+        return concatenate((stack(elements, 0), scan), axis=0) if elements else scan
     (before,), (ty,) = tensor_fields(first.checked_type), tensor_fields(scan.checked_type)
     rows = reshape(scan, (ty.known[0] * ty.known[1], *ty.known[2:]))
     return rows if before.shape[0] == 0 else concatenate((first, rows), axis=0)
@@ -290,6 +295,8 @@ def _rows(walk: Walk, view: OnnxNode, rows: Values, grown: Sequence[Expr] = ()) 
     """Rows to collect, whose sizes are those of every iteration; the last ones have the lengths of `grown` states."""
     result = list(rows)
     for k, state in enumerate(grown, len(rows) - len(grown)):
+        if isinstance(state.checked_type, TupleType):
+            continue
         (before,), (row,) = tensor_fields(state.checked_type), tensor_fields(rows[k].checked_type)
         shape = (row.known[0], *before.known[1:])
         result[k] = rows[k] if row.known == shape or row.ndim != before.ndim else reshape(rows[k], shape)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from armillary.base.extent import Known, evaluate
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._deferred import T, te
@@ -28,7 +29,7 @@ from armillary.ops.nn._windows import (
     windows,
 )
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import Dim, TensorType, Type
+from armillary.relay.types import TensorType, Type
 
 NAME = "nn.correlation"
 
@@ -54,15 +55,15 @@ class _Grid:
 
     radius: int
     border: int
-    height: Dim
-    width: Dim
+    height: Known
+    width: Known
 
     @property
     def side(self) -> int:
         return 2 * self.radius + 1
 
 
-def _grid(attrs: CorrelationAttrs, shape: Sequence[Dim]) -> _Grid:
+def _grid(attrs: CorrelationAttrs, shape: Sequence[Known]) -> _Grid:
     pads = pad_pairs(NAME, attrs.padding, 2)
     border = attrs.max_displacement + (attrs.kernel_size - 1) // 2
     sizes = [(n + sum(pad) - 2 * border) // attrs.stride1 for n, pad in zip(shape[2:], pads, strict=True)]
@@ -80,7 +81,7 @@ def _infer(attrs: CorrelationAttrs, data1: Type, data2: Type) -> TensorType:
         raise TypeMismatch(f"{NAME}: layout {attrs.layout!r}, kernel_size {attrs.kernel_size}; wanted NCHW and an odd")
     if min(attrs.stride1, attrs.stride2) < 1 or attrs.max_displacement < 0:
         raise TypeMismatch(f"{NAME}: strides must be positive, max_displacement not negative")
-    grid = _grid(attrs, x.shape)
+    grid = _grid(attrs, x.known)
     return TensorType((x.shape[0], grid.side**2, grid.height, grid.width), x.dtype)
 
 
@@ -88,13 +89,14 @@ def _infer(attrs: CorrelationAttrs, data1: Type, data2: Type) -> TensorType:
 def _reference(attrs: CorrelationAttrs, data1: Array, data2: Array) -> Array:
     grid, pads = _grid(attrs, data1.shape), pad_pairs(NAME, attrs.padding, 2)
     x, y = (pad_array(d.astype(np.float64), (2, 3), pads) for d in (data1, data2))
-    out = np.zeros((data1.shape[0], grid.side**2, grid.height, grid.width))
+    size = tuple(evaluate(n, {}) for n in (grid.height, grid.width))
+    out = np.zeros((data1.shape[0], grid.side**2, *size))
     steps = (attrs.stride1, attrs.stride1)
     for q, i, j in np.ndindex(grid.side**2, attrs.kernel_size, attrs.kernel_size):
         at = (attrs.max_displacement + i, attrs.max_displacement + j)
         moved = ((q // grid.side - grid.radius) * attrs.stride2, (q % grid.side - grid.radius) * attrs.stride2)
-        one = windows(x, (2, 3), at, (grid.height, grid.width), steps)
-        two = windows(y, (2, 3), (at[0] + moved[0], at[1] + moved[1]), (grid.height, grid.width), steps)
+        one = windows(x, (2, 3), at, size, steps)
+        two = windows(y, (2, 3), (at[0] + moved[0], at[1] + moved[1]), size, steps)
         out[:, q] += (one * two if attrs.is_multiply else np.abs(one - two)).sum(1)
     result: Array = (out / (attrs.kernel_size**2 * data1.shape[1])).astype(data1.dtype)
     return result

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from armillary.base.extent import LARGEST, Extent, Known, bounds, ceil_div, least, most
+from armillary.base.extent import LARGEST, Extent, Known, bounds, ceil_div, evaluate, least, most
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._deferred import S, T, by_name, te
@@ -110,7 +110,10 @@ def infer_strided_set(attrs: StridedSetAttrs, data: TensorType, v: TensorType) -
 @strided_set.reference
 def strided_set_reference(attrs: StridedSetAttrs, data: Array, v: Array) -> Array:
     result = np.array(data)
-    places = [w.low + w.step * np.arange(w.count)[:: -1 if w.is_reversed else 1] for w in _slices(attrs, data.shape)]
+    places = []
+    for where in _slices(attrs, data.shape):
+        ascending = evaluate(where.low, {}) + where.step * np.arange(evaluate(where.count, {}))
+        places.append(ascending[::-1] if where.is_reversed else ascending)
     result[np.ix_(*places)] = v
     return result
 

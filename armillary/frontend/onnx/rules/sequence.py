@@ -1,8 +1,9 @@
 """ONNX sequences and optionals, which exist at import only: a sequence is a Tuple of its elements' expressions.
 
-In: nodes whose sequences have a length known when importing, and constant positions. Out: Tuples, elements, lengths as
-constants. Invariant: no sequence reaches a kernel; a position that is computed at run time is refused. An optional that
-holds something is that thing; one that holds nothing is NOTHING. Loops over sequences: frontend/onnx/control.py.
+In: nodes whose sequences have a length known when importing, and constant positions; or a tensor of the elements, where
+a loop of as many iterations as a size says has appended them. Out: Tuples, elements, lengths. Invariant: no sequence
+reaches a kernel; a position in a Tuple that is computed at run time is refused. An optional that holds something is
+that thing; one that holds nothing is NOTHING. Loops over sequences: frontend/onnx/control.py.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import numpy as np
 
 from armillary.budgets import EXPANDED_NODES
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.bounded import as_number
 from armillary.frontend.onnx.node import NOTHING, OnnxNode, from_onnx
 from armillary.ops._types import axis_of, int_list
-from armillary.ops.shape.shape import squeeze
+from armillary.ops.shape.indexing import take
+from armillary.ops.shape.shape import reshape, squeeze, transpose
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import concatenate, stack
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
-from armillary.relay.types import TupleType
+from armillary.relay.types import TensorType, TupleType
 
 
 def sequence_fields(node: OnnxNode, index: int = 0) -> tuple[Expr, ...]:
@@ -65,24 +68,47 @@ def sequence_erase(node: OnnxNode) -> list[Expr]:
     return [Tuple((*fields[:at], *fields[at + 1 :]))]
 
 
+def _stacked(node: OnnxNode) -> TensorType | None:
+    """The type of a sequence that is a tensor of its elements, which are all of one type."""
+    ty = node.input(0).checked_type
+    return ty if isinstance(ty, TensorType) else None
+
+
 @from_onnx("SequenceAt")
 def sequence_at(node: OnnxNode) -> list[Expr]:
+    if _stacked(node):
+        return [take(node.input(0), node.input(1), axis=0)]
     fields = sequence_fields(node)
     return [fields[_position(node, 1, len(fields), 0)]]
 
 
 @from_onnx("SequenceLength")
 def sequence_length(node: OnnxNode) -> list[Expr]:
+    if stacked := _stacked(node):
+        return [as_number(stacked.known[0])]
     return [Constant(np.array(len(sequence_fields(node)), np.int64))]
 
 
 @from_onnx("ConcatFromSequence")
 def concat_from_sequence(node: OnnxNode) -> list[Expr]:
+    if stacked := _stacked(node):
+        return [_joined(node, stacked)]
     fields = sequence_fields(node)
     if not fields:
         raise UnsupportedError(f"ConcatFromSequence node {node.name!r}: the sequence is empty")
     join = stack if node.flag("new_axis", False) else concatenate
     return [join(fields, int(node.int("axis")))]
+
+
+def _joined(node: OnnxNode, stacked: TensorType) -> Expr:
+    """The elements of a tensor side by side along an axis, of their own or of its own."""
+    is_new = node.flag("new_axis", False)
+    axis = axis_of("ConcatFromSequence", int(node.int("axis")), stacked.ndim - (not is_new))
+    moved = transpose(node.input(0), (*range(1, axis + 1), 0, *range(axis + 1, stacked.ndim)))
+    if is_new:
+        return moved
+    count, *shape = stacked.known
+    return reshape(moved, (*shape[:axis], count * shape[axis], *shape[axis + 1 :]))
 
 
 @from_onnx("SplitToSequence")

@@ -7,12 +7,13 @@ or constants. Invariant: every opset's form (attribute or input) of an operator 
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.extent import Extent, note_meeting
+from armillary.base.extent import Extent, ceil_div, least, note_meeting
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
@@ -23,7 +24,7 @@ from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.types import AnyDim, Dim
 
 SMALL = 65_536  # elements of a computed constant that is kept as one
-arange, full, sizes = map(by_name, ("arange", "full", "sizes"))
+arange, full, sizes, strided_slice = map(by_name, ("arange", "full", "sizes", "strided_slice"))
 add, less, where, cast = map(by_name, ("add", "less", "where", "cast"))
 eye, one_hot, trilu = map(by_name, ("eye", "one_hot", "trilu"))
 broadcast_to, concatenate, split, tile = map(by_name, ("broadcast_to", "concatenate", "split", "tile"))
@@ -94,6 +95,8 @@ def _split(node: OnnxNode, sizes: tuple[int, ...] | None, axis: int, count: int)
     data = node.type_of(0)
     dim = data.shape[axis_of("Split", axis, data.ndim)]
     if sizes is None:
+        if isinstance(dim, Extent):
+            return _open_split(node, dim, axis, count)
         if isinstance(dim, AnyDim):
             raise TypeMismatch(f"Split node {node.name!r}: the axis has an unknown size")
         if node.opset < 18 and dim % max(1, count):
@@ -108,6 +111,17 @@ def _split(node: OnnxNode, sizes: tuple[int, ...] | None, axis: int, count: int)
         return [node.input(0)]
     call = split(node.input(0), int_list(np.cumsum(sizes)[:-1]), axis)
     return [TupleGetItem(call, k) for k in range(len(sizes))]
+
+
+def _open_split(node: OnnxNode, dim: Extent, axis: int, count: int) -> list[Expr]:
+    """Equal parts of an axis whose size is a name: a run refuses what does not divide, before version 18."""
+    data, size = node.input(0), ceil_div(dim, max(1, count))
+    if node.opset < 18:
+        parts = split(data, count, axis)
+        return [TupleGetItem(parts, k) for k in range(count)] if count > 1 else [data]
+    ends = [least(size * k, dim) for k in range(count + 1)]
+    cuts = itertools.pairwise(ends)
+    return [strided_slice(data, begin=(a,), end=(b,), strides=(1,), axes=(axis,)) for a, b in cuts]
 
 
 @from_onnx("Split")

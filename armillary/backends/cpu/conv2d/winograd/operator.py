@@ -267,7 +267,8 @@ def _products(attrs: WinogradAttrs, points: te.Tensor, weight: te.Tensor, *, is_
         return summed(u, v, o, j, lambda c: (c, t))
 
     lines = points.shape[2:-1]
-    shape = (side, side, o_blocks, lines[1], co) if is_flat else (side, side, *lines[:2], o_blocks, lines[3], co)
+    tiles: tuple[te.ExprLike, ...] = (o_blocks, lines[1]) if is_flat else (*lines[:2], o_blocks, lines[3])
+    shape = (side, side, *tiles, co)
     result: te.Tensor = te.compute(shape, flat if is_flat else multiply, name="products", tag="winograd_product")
     return result
 
