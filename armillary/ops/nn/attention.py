@@ -100,20 +100,22 @@ def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type
         if sorted(text) != sorted(LETTERS):
             raise TypeMismatch(f"{name}: the layout of {what} is {text!r}", hint="an order of B, T, H, D")
     q, k, v = (dict(zip(text, ty.known, strict=True)) for text, ty in zip(layouts(attrs), types, strict=True))
-    if not all(isinstance(part["H"], int) for part in (q, k, v)):
+    of_operands = [n for part in (q, k, v) if isinstance(n := part["H"], int)]
+    if len(of_operands) < len(types):
         raise TypeMismatch(f"{name}: how many heads there are is open", hint="fix that size: shape=")
     if min(attrs.heads, attrs.shared - 1, *attrs.offsets) < 0:
         wanted = "heads and offsets from 0 on, at least 1 shared"
         raise TypeMismatch(f"{name}: {attrs.heads} heads at {attrs.offsets}, {attrs.shared} shared: wanted {wanted}")
-    heads = attrs.heads or q["H"]
+    heads = attrs.heads or of_operands[0]
     pairs = ((k["B"], q["B"]), (k["D"], q["D"]), (v["B"], q["B"]), (v["T"], k["T"]))
     if not all(same_dim(*pair) for pair in pairs):
         raise TypeMismatch(f"{name}: query {types[0]}, key {types[1]} and value {types[2]} do not fit together")
     if k["T"] == 0:
         raise TypeMismatch(f"{name}: there are no keys: {types[1]}", hint="a softmax needs at least one score")
-    for part, offset, count in zip((q, k, v), attrs.offsets, (heads, *[-(-heads // attrs.shared)] * 2), strict=True):
-        if offset + count > part["H"] or bool(count) != bool(part["H"]):
-            raise TypeMismatch(f"{name}: heads {offset} to {offset + count} of an operand that has {part['H']}")
+    counts = (heads, *[-(-heads // attrs.shared)] * 2)
+    for held, offset, count in zip(of_operands, attrs.offsets, counts, strict=True):
+        if offset + count > held or bool(count) != bool(held):
+            raise TypeMismatch(f"{name}: heads {offset} to {offset + count} of an operand that has {held}")
     size = {"B": q["B"], "T": q["T"], "H": heads, "D": v["D"]}
     return TensorType(tuple(size[c] for c in attrs.out_layout), first.dtype)
 

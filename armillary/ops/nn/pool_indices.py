@@ -131,12 +131,12 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
 
 def _has_empty_windows(pool: Pool, sizes: Sequence[Known], counts: Sequence[Known]) -> bool:
     """Whether a window may lie in the padding with all its elements: of an open size, whether there is any."""
-    for n, size in enumerate(sizes):
-        if not isinstance(size, int) or not isinstance(counts[n], int):
+    for n, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        if not isinstance(size, int) or not isinstance(count, int):
             if pool.ceil or any(pool.pads[n]):
                 return True
             continue
-        starts = np.arange(counts[n]) * pool.strides[n] - pool.pads[n][0]
+        starts = np.arange(count) * pool.strides[n] - pool.pads[n][0]
         at = starts[:, None] + np.arange(pool.kernel[n]) * pool.dilation[n]
         if not ((at >= 0) & (at < size)).any(axis=1).all():
             return True
