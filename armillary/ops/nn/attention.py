@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def layouts(attrs: AttentionAttrs) -> tuple[str, str, str]:
     return attrs.query_layout, attrs.key_layout, attrs.value_layout
 
 
-def sizes_of(attrs: AttentionAttrs, shapes: Sequence[Sequence[Any]]) -> Sizes:  # numbers, extents
+def sizes_of(attrs: AttentionAttrs, shapes: Sequence[Sequence[int]]) -> Sizes:
     """The sizes, by letter."""
     q, k, v = (dict(zip(text, shape, strict=True)) for text, shape in zip(layouts(attrs), shapes, strict=False))
     return Sizes(q["B"], q["T"], k["T"], attrs.heads or q["H"], q["D"], v["D"])
@@ -128,7 +128,7 @@ def _infer_masked(attrs: AttentionAttrs, query: Type, key: Type, value: Type, ma
     name = "nn.masked_attention"
     result = _shape(name, attrs, query, key, value)
     shapes = [need_tensor(name, ty).known for ty in (query, key, value)]
-    s, mask_type = sizes_of(attrs, shapes), need_tensor(name, mask, "mask")
+    s, mask_type = sizes_of(attrs, cast("list[tuple[int, ...]]", shapes)), need_tensor(name, mask, "mask")
     need_rank(name, mask_type, 4, "mask")
     wanted = zip(mask_type.known, (s.b, s.h, s.t, s.s), strict=True)
     if not all(have == 1 or same_dim(have, want) for have, want in wanted):
@@ -211,7 +211,8 @@ def softmax_stages(size: Sizes, scores: Read, rows: int, keys: int) -> tuple[Ten
 
 def compute(attrs: AttentionAttrs, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """The plain stages, without packing."""
-    size = sizes_of(attrs, [te.extents(x) for x in (query, key, value)])
+    shapes = [te.extents(x) for x in (query, key, value)]  # some may be open: loops count to them all the same
+    size = sizes_of(attrs, cast("list[tuple[int, ...]]", shapes))
     wide_type = "float32" if T.convert(query(0, 0, 0, 0)).dtype.bits < 32 else query.dtype
     q, k, v = (reader(attrs, n, x) for n, x in enumerate((query, key, value)))
     (d,), (s,), bias = reduce_axes([size.d], ["d"]), reduce_axes([size.s], ["s"]), mask_reader(mask)

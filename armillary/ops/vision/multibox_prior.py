@@ -8,7 +8,6 @@ ratios (from the second on) go with the first size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def _infer(attrs: MultiboxPriorAttrs, data: Type) -> TensorType:
     return TensorType((1, count, 4), x.dtype)
 
 
-def _half_sizes(attrs: MultiboxPriorAttrs, height: Any, width: Any) -> list[tuple[Any, float]]:  # numbers, expressions
+def _half_sizes(attrs: MultiboxPriorAttrs, height: int, width: int) -> list[tuple[float, float]]:
     """Half the width and half the height of each box."""
     shape = [(size, 1.0) for size in attrs.sizes]
     shape += [(attrs.sizes[0], ratio) for ratio in attrs.ratios[1:]]
@@ -71,9 +70,13 @@ def _reference(attrs: MultiboxPriorAttrs, data: Array) -> Array:
 def _compute(attrs: MultiboxPriorAttrs, data: Tensor) -> Tensor:
     dtype = str(accumulator(data.dtype))
     height, width = te.extents(data)[2:]
-    tall, wide = (n if isinstance(n, int) else T.cast(T.convert(n), dtype) for n in (height, width))
-    steps = [s if s > 0 else 1.0 / n for s, n in zip(attrs.steps, (tall, wide), strict=True)]
-    halves = _half_sizes(attrs, tall, wide)
+    if isinstance(height, int) and isinstance(width, int):
+        sides: tuple[te.ExprLike, te.ExprLike] = (height, width)
+        halves: list[tuple[te.ExprLike, float]] = [*_half_sizes(attrs, height, width)]
+    else:
+        sides = (T.cast(T.convert(height), dtype), T.cast(T.convert(width), dtype))
+        halves = [(T.mul(half, T.div(*sides)), other) for half, other in _half_sizes(attrs, 1, 1)]
+    steps = [s if s > 0 else 1.0 / n if isinstance(n, int) else T.div(1.0, n) for s, n in zip(attrs.steps, sides)]
     count = len(halves)
 
     def chosen(which: te.Expr, along: int) -> te.Expr:
