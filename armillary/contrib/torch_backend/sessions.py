@@ -111,9 +111,21 @@ class CompiledGraph:
         self.weights = sorted(static)
         self.others = [place for place in range(len(self.metas)) if place not in static]
         self.reason = ""  # why each shape is compiled
+        outputs = next(n for n in module.graph.nodes if n.op == "output").args[0]
+        outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
+        self.views = [(k, n) for k, n in enumerate(outputs) if is_view_of_argument(n)]
 
     def __call__(self, *arguments: Value) -> list[Value]:
-        """The results, in a list."""
+        """The results, in a list; AOTAutograd reads the strides and offsets of those that are views of arguments."""
+        results = self.computed(*arguments)
+        if self.views:
+            values = dict(zip((n for n in self.module.graph.nodes if n.op == "placeholder"), arguments, strict=True))
+            for place, node in self.views:
+                results[place] = eager_value(node, values)
+        return results
+
+    def computed(self, *arguments: Value) -> list[Value]:
+        """The results, each in memory of its own."""
         try:
             return self.session(arguments).run(arguments)
         except ArmillaryError as error:
@@ -172,6 +184,27 @@ def _states(weights: Sequence[Tensor]) -> Key:
     else:
         versions = tuple(map(_VERSION, weights))
     return tuple(map(torch.Tensor.data_ptr, weights)), versions
+
+
+def is_view_of_argument(node: Value) -> bool:
+    """Whether a node gives an argument's memory, through views alone."""
+    is_view = False
+    while getattr(node, "op", "") == "call_function":
+        returned = node.target._schema.returns if hasattr(node.target, "_schema") else ()
+        if len(returned) != 1 or returned[0].alias_info is None:
+            return False
+        is_view, node = True, node.args[0]
+    return is_view and getattr(node, "op", "") == "placeholder"
+
+
+def eager_value(node: Value, values: dict[Value, Value]) -> Value:
+    """What a node gives in eager mode, where `values` has that of every placeholder."""
+    if node not in values:
+        arguments, named = (
+            torch.fx.node.map_arg(part, lambda n: eager_value(n, values)) for part in (node.args, node.kwargs)
+        )
+        values[node] = node.target(*arguments, **named)
+    return values[node]
 
 
 def free_symbols(metas: Sequence[Value]) -> frozenset[str]:

@@ -126,6 +126,20 @@ def test_results_may_be_written_to() -> None:
         torch.testing.assert_close(x, before)
 
 
+def viewed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of the argument beside what is computed."""
+    return x.transpose(0, 1)[1:], x[1:].unsqueeze(0), x * 2
+
+
+@torch.inference_mode()
+def test_views_of_arguments_are_those_of_eager_mode_over_open_sizes() -> None:
+    compiled = torch.compile(viewed, backend="armillary", dynamic=True)
+    for rows in (3, 5):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), viewed(x))
+        assert [v.stride() for v in compiled(x)] == [v.stride() for v in viewed(x)]
+
+
 @torch.no_grad()
 def test_transposed_inputs_and_numbers_are_taken() -> None:
     def function(x: torch.Tensor, factor: int) -> torch.Tensor:
