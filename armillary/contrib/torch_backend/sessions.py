@@ -190,7 +190,7 @@ def is_view_of_argument(node: Value) -> bool:
     """Whether a node gives an argument's memory, through views alone."""
     is_view = False
     while getattr(node, "op", "") == "call_function":
-        returned = node.target._schema.returns if hasattr(node.target, "_schema") else ()
+        returned: Value = getattr(getattr(node.target, "_schema", None), "returns", ())
         if len(returned) != 1 or returned[0].alias_info is None:
             return False
         is_view, node = True, node.args[0]
