@@ -20,6 +20,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from armillary.runtime.build_native import build_libraries
+
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC = (2, 17)
 _GNU, _MUSL = f"manylinux_{GLIBC[0]}_{GLIBC[1]}", "musllinux_1_2"
@@ -48,9 +50,10 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     wheels: list[Path] = []
     with tempfile.TemporaryDirectory() as folder:
-        for platform in (options.only,) if options.only else PLATFORMS:
-            whole = build_wheel(platform, Path(folder))
-            wheels.append(runtime_wheel(whole, options.out))
+        first, *others = (options.only,) if options.only else PLATFORMS
+        whole = build_wheel(first, Path(folder))
+        wheels.append(runtime_wheel(whole, options.out))
+        wheels += [runtime_wheel(with_library(whole, platform, Path(folder)), options.out) for platform in others]
         wheels.append(compiler_wheel(whole, options.out))
     for wheel in wheels:
         problems = check_wheel(wheel)
@@ -63,14 +66,29 @@ def main() -> int:
     return 0
 
 
+def _zig(platform: str) -> list[str]:
+    return [sys.executable, "-m", "ziglang", "cc", "-target", PLATFORMS[platform]]
+
+
 def build_wheel(platform: str, out: Path) -> Path:
     """The whole package for a platform in one wheel; its native library is built by zig."""
-    compiler = f"{sys.executable} -m ziglang cc -target {PLATFORMS[platform]}"
-    environment = {**os.environ, "ARMILLARY_CC": compiler, "ARMILLARY_WHEEL_PLATFORM": platform}
+    environment = {**os.environ, "ARMILLARY_CC": " ".join(_zig(platform)), "ARMILLARY_WHEEL_PLATFORM": platform}
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(ROOT)]
     subprocess.run(command, env=environment, check=True)
     (wheel,) = out.glob(f"armillary-*-py3-none-{platform}.whl")
     return wheel
+
+
+def with_library(wheel: Path, platform: str, out: Path) -> Path:
+    """The same package for another platform: a wheel with the native library, the one file that differs, built anew."""
+    name, version, _ = wheel.name.split("-", 2)
+    libraries = {path.name: path.read_bytes() for path in build_libraries(_zig(platform), out / platform)}
+    info, folder = f"{name}-{version}.dist-info", "armillary/runtime/lib/"
+    with zipfile.ZipFile(wheel) as source:
+        files = {n: libraries.get(n.removeprefix(folder), source.read(n)) for n in source.namelist()}
+    tags = re.sub(rb"(?m)^Tag: .*$", f"Tag: py3-none-{platform}".encode(), files[f"{info}/WHEEL"])
+    del files[f"{info}/RECORD"]
+    return _write({**files, f"{info}/WHEEL": tags}, info, out / f"{name}-{version}-py3-none-{platform}.whl")
 
 
 def runtime_wheel(wheel: Path, out: Path) -> Path:
