@@ -46,10 +46,6 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
         "`kernel_size`) is not compared.",
     ),
     (
-        ("relay.transform.FoldScaleAxis",),
-        "The same value by other steps: scales fold into constant weights only.",
-    ),
-    (
         ("relay.transform.AlterOpLayout",),
         "By the rules that a script registers, and then by them alone; without any, the target's own blocked layouts.",
     ),

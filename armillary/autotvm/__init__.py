@@ -14,7 +14,7 @@ _MEASURE = "armillary.autotvm.measure"
 _TABLE = {
     **{
         name: f"armillary.autotvm.{name}"
-        for name in ("database", "graph_tuner", "measure", "record", "task", "tophub", "tuner")
+        for name in ("database", "feature", "graph_tuner", "measure", "record", "task", "tophub", "tuner")
     },
     "callback": "armillary.autotvm.tuner.callback",
     **{name: f"{_TASK}.task:{name}" for name in ("get_config", "template", "Task")},

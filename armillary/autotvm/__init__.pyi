@@ -22,6 +22,7 @@ from armillary.autotvm.task.dispatcher import apply_history_best as apply_histor
 from armillary.autotvm.tuner import callback as callback
 from armillary.autotvm.measure.measure import create_measure_batch as create_measure_batch
 from armillary.autotvm import database as database
+from armillary.autotvm import feature as feature
 from armillary.autotvm.task.task import get_config as get_config
 from armillary.autotvm import graph_tuner as graph_tuner
 from armillary.autotvm import measure as measure
@@ -57,6 +58,7 @@ __all__ = [
     "callback",
     "create_measure_batch",
     "database",
+    "feature",
     "get_config",
     "graph_tuner",
     "measure",

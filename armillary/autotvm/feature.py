@@ -1,122 +1,175 @@
-"""Numbers that describe the loops of a configuration, for models that learn from trials.
+"""Loops of a schedule and what they touch, as scripts of the Relay era read them: `autotvm.feature`.
 
-In: a PrimFunc as a schedule gives it (N-dimensional buffers). Out: vectors of one length for all functions. `itervar`:
-for each loop its extent, depth, work and kind, and how it walks through each buffer. `curve`: for each buffer how many
-elements the innermost n iterations touch, sampled over n. Invariant: the same loops give the same numbers; loops and
-buffers beyond the limits are left out, missing ones are zero. Readers: tuner/xgb_tuner.py.
+In: a TE schedule and its arguments. Out: for each loop, in order, a row of ["_itervar_", variable], ["_attr_", extent,
+depth, product of extents from outside, iterations inside, kind (one of eleven)], ["_arith_", additions, products,
+divisions] and for each access [name, stride, -1, count, reuse, count and reuse in a thread]. Invariant: the same
+accesses for every order of the loops, so that rows of configurations have one length: the constant that a reduction
+begins with is not counted, nor are loops that only store it. Our own tuners read loop_feature.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from armillary import te
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.loop_feature import Access, accesses_in
+from armillary.autotvm.record import decode
 from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import expressions_of, nodes_of, statements_inside, uses_var
+from armillary.tir.analysis import nodes_of
+from armillary.tir.buffer_access import strides_of
+from armillary.tir.simplify import Simplifier
 
-Numbers = Array
-LOOPS, BUFFERS, SAMPLES = 24, 5, 20
-_KINDS = tuple(S.LoopKind)
-_ARITHMETIC = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
+Entry = list[str | float | E.Var]  # a name, then numbers or the variable
+Row = list[Entry]
+_THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
+_KINDS = (*_THREADS, S.LoopKind.UNROLLED, S.LoopKind.VECTORIZED, S.LoopKind.PARALLEL, S.LoopKind.SERIAL, "vthread")
+_ARITHMETIC = ((E.Add, E.Sub), (E.Mul,), (E.Div,))
+_ATTRIBUTES = ("length", "nest_level", "topdown", "bottomup", *(f"ann_{k}" for k in range(len(_KINDS))))
+_NAMES = {"_attr_": _ATTRIBUTES, "_arith_": ("add", "mul", "div")}
+_TOUCH = ("stride", "mod", "count", "reuse", "T_count", "T_reuse")
 
 
 @record(eq=False)
-class Access:
-    """A read or write of a buffer, and the loops around it, the outermost first."""
+class _Touch:
+    """An access under its name, and how far each loop around it moves it, in elements."""
 
-    buffer: str
-    indices: tuple[E.Expr, ...]
+    name: str
     loops: tuple[S.For, ...]
+    strides: tuple[int, ...]
+
+    def inside(self, place: int) -> tuple[int, int]:
+        """Of the loops from `place` inwards: the product of those that move the access, and of the others."""
+        extents = [(_extent(loop), step) for loop, step in zip(self.loops[place:], self.strides[place:], strict=True)]
+        return math.prod(n for n, step in extents if step), math.prod(n for n, step in extents if not step)
+
+    def numbers(self, place: int) -> tuple[int, ...]:
+        count, reuse = self.inside(place)
+        return self.strides[place], -1, count, reuse, *self._in_thread(place, count, reuse)
+
+    def _in_thread(self, place: int, count: int, reuse: int) -> tuple[int, int]:
+        """What a block has to its threads, or a thread to its loops; (0, 0) for a loop that holds neither."""
+        levels = [_level(loop) for loop in self.loops]
+        for k in range(place + 1, len(levels)):
+            if levels[k] + 1 == levels[k - 1] == levels[place]:
+                base = self.inside(k)
+                return count // base[0], reuse // base[1]
+        return 0, 0
 
 
-def itervar_feature(function: S.PrimFunc) -> Numbers:
-    """LOOPS rows of numbers, one after another."""
-    loops, accesses = list(_loops(function.body)), list(_accesses(function.body, ()))
-    names = list(dict.fromkeys(a.buffer for a in accesses))[:BUFFERS]
-    rows = [_row(loop, outer, accesses, names) for loop, outer in loops[:LOOPS]]
-    width = 4 + len(_KINDS) + 3 * BUFFERS
-    features = np.zeros((LOOPS, width), dtype=np.float32)
-    if rows:
-        features[: len(rows)] = rows
-    return features.reshape(-1)
+def get_itervar_feature(sch: te.Schedule, args: Sequence[te.Tensor], take_log: bool = False) -> list[Row]:
+    """The rows of a schedule's loops; with `take_log` counts as logarithms."""
+    touches = _touches(sch, args)
+    scale = _logarithm if take_log else _same
+    loops = dict.fromkeys((loop, place) for touch in touches for place, loop in enumerate(touch.loops))
+    return [_row(loop, place, [t for t in touches if loop in t.loops], scale) for loop, place in loops]
 
 
-def curve_feature(function: S.PrimFunc) -> Numbers:
-    """BUFFERS curves of SAMPLES points: logarithms of elements touched by the innermost 1, 2, 4… iterations."""
-    accesses = list(_accesses(function.body, ()))
-    names = list(dict.fromkeys(a.buffer for a in accesses))[:BUFFERS]
-    samples = np.zeros((BUFFERS, SAMPLES), dtype=np.float32)
-    for row, name in enumerate(names):
-        for access in (a for a in accesses if a.buffer == name):
-            samples[row] = np.maximum(samples[row], _curve(access))
-    return samples.reshape(-1)
+def flatten_itervar_feature(fea: Sequence[Row]) -> Array:
+    """The numbers of rows, one after another."""
+    return np.concatenate([entry[1:] for row in fea for entry in row[1:]])
 
 
-def _curve(access: Access) -> list[float]:
-    done, touched, points = 1.0, 1.0, [(0.0, 0.0)]
-    for loop in reversed(access.loops):
-        done *= _extent(loop)
-        touched *= _extent(loop) if _uses(access, loop) else 1
-        points.append((math.log2(done), math.log2(touched)))
-    x, y = zip(*points, strict=True)
-    return [float(v) for v in np.interp(np.arange(SAMPLES), x, y)]
+def get_itervar_feature_flatten(sch: te.Schedule, args: Sequence[te.Tensor], take_log: bool = True) -> Array:
+    """The numbers of a schedule's rows."""
+    return flatten_itervar_feature(get_itervar_feature(sch, args, take_log))
 
 
-def _row(loop: S.For, outer: tuple[S.For, ...], accesses: list[Access], names: list[str]) -> list[float]:
-    inside = [a for a in accesses if any(at is loop for at in a.loops)]
-    deepest = max((math.prod(map(_extent, _below(a, loop))) for a in inside), default=1.0)
-    work = sum(isinstance(n, _ARITHMETIC) for n in nodes_of(loop.body))
-    numbers = [math.log2(_extent(loop)), float(len(outer)), math.log2(max(1.0, deepest)), math.log2(1 + work)]
-    numbers += [float(loop.kind is kind) for kind in _KINDS]
-    for name in names:
-        mine = [a for a in inside if a.buffer == name]
-        place = max((_place(a, loop) for a in mine), default=0.0)
-        touched = max((math.prod(_extent(at) for at in _below(a, loop) if _uses(a, at)) for a in mine), default=1.0)
-        numbers += [place, math.log2(touched), float(len(mine))]
-    return numbers + [0.0] * (3 * (BUFFERS - len(names)))
+def get_flatten_name(fea: Sequence[Row] | str) -> list[str]:
+    """The names of flattened numbers, of rows or of a line of a log."""
+    rows = _of_line(fea) if isinstance(fea, str) else fea
+    names = [
+        f"{row[0][1]}.{entry[0]}.{name}"
+        for row in rows
+        for entry in row[1:]
+        for name in _NAMES.get(str(entry[0]), _TOUCH)[: len(entry) - 1]
+    ]
+    return [f"f{k}.{name}" for k, name in enumerate(names)]
 
 
-def _below(access: Access, loop: S.For) -> tuple[S.For, ...]:
-    """The loop, and those of an access inside of it."""
-    at = next(i for i, one in enumerate(access.loops) if one is loop)
-    return access.loops[at:]
+def get_buffer_curve_sample_flatten(sch: te.Schedule, args: Sequence[te.Tensor], sample_n: int = 30) -> Array:
+    """How counts, reuse and iterations grow together for the accesses of the deepest loops, sampled on log scales.
+
+    Four curves of an access, the last of each buffer; for each of `sample_n` points the value of the curve at or below
+    it, and how far below that is.
+    """
+    touches = _touches(sch, args)
+    depth = max((len(t.loops) for t in touches), default=0)
+    deepest = {t.name.rpartition("_")[0].partition(".")[0]: t for t in touches if len(t.loops) == depth}
+    samples: list[float] = []
+    for touch in deepest.values():
+        places = range(depth)
+        count, reuse = (sorted([0.0, *(math.log2(touch.inside(k)[which]) for k in places)]) for which in (0, 1))
+        outside = [0.0, *np.cumsum([math.log2(_extent(loop)) for loop in touch.loops]).tolist()]
+        for x, y in ((count, reuse), (reuse, count), (count, outside), (outside, count)):
+            samples += [v for at in range(sample_n) for v in _point(x, y, at)]
+    return np.asarray(samples, np.float32)
 
 
-def _place(access: Access, loop: S.For) -> float:
-    """0: the access does not move with the loop; 2: along its last dimension; 1: along another one."""
-    if not _uses(access, loop):
-        return 0.0
-    return 2.0 if access.indices and uses_var(access.indices[-1], loop.var) else 1.0
+def _point(x: Sequence[float], y: Sequence[float], at: float) -> tuple[float, float]:
+    k = max(k for k, value in enumerate(x) if value <= at + 1e-6)
+    return y[k], at - x[k]
 
 
-def _uses(access: Access, loop: S.For) -> bool:
-    return any(uses_var(index, loop.var) for index in access.indices)
+def _of_line(line: str) -> list[Row]:
+    pair = decode(line)
+    if pair is None:
+        raise TuningError("get_flatten_name: the line is empty or a comment, wanted a line of a log")
+    task = pair[0].task
+    with task.target:
+        return get_itervar_feature(*task.instantiate(pair[0].config))
 
 
-def _extent(loop: S.For) -> float:
-    return float(max(1, loop.extent.value)) if isinstance(loop.extent, E.IntImm) else 1.0
+def _row(loop: S.For, place: int, touches: Sequence[_Touch], scale: Callable[[float], float]) -> Row:
+    outside = math.prod(_extent(one) for one in touches[0].loops[: place + 1])
+    inside = max(math.prod(t.inside(place)) for t in touches)
+    kind = loop.thread_tag if loop.kind is S.LoopKind.THREAD else loop.kind
+    attributes = [scale(_extent(loop)), place + 1.0, scale(outside), scale(inside), *(float(k == kind) for k in _KINDS)]
+    work = [n for n in nodes_of(loop.body) if isinstance(n, E.Binary) and n.dtype.is_float]
+    own = not any(isinstance(n, S.For) for n in nodes_of(loop.body))
+    counts = [scale(own and sum(isinstance(n, kinds) for n in work)) for kinds in _ARITHMETIC]
+    accesses: list[Entry] = [[t.name, *map(scale, t.numbers(place))] for t in sorted(touches, key=lambda t: t.name)]
+    return [["_itervar_", loop.var], ["_attr_", *attributes], ["_arith_", *counts], *accesses]
 
 
-def _loops(root: S.Stmt, outer: tuple[S.For, ...] = ()) -> Iterator[tuple[S.For, tuple[S.For, ...]]]:
-    if isinstance(root, S.For):
-        yield root, outer
-        outer = (*outer, root)
-    for item in statements_inside(root):
-        yield from _loops(item, outer)
+def _touches(sch: te.Schedule, args: Sequence[te.Tensor]) -> list[_Touch]:
+    """The accesses of a schedule in order, numbered for each buffer; constants that are stored are none."""
+    body = te.lower_schedule(sch, list(args), "main").body
+    simplifier, numbers, touches = Simplifier(), dict[str, int](), list[_Touch]()
+    for access in accesses_in(body):
+        if isinstance(access.value, E.IntImm | E.FloatImm):
+            continue
+        number = numbers[access.buffer.name] = numbers.get(access.buffer.name, -1) + 1
+        touches.append(_Touch(f"{access.buffer.name}_{number}", access.loops, _strides(access, simplifier)))
+    return touches
 
 
-def _accesses(root: S.Stmt, loops: tuple[S.For, ...]) -> Iterator[Access]:
-    if isinstance(root, S.BufferStore):
-        yield Access(root.buffer.name, root.indices, loops)
-    inner = (*loops, root) if isinstance(root, S.For) else loops
-    for expression in expressions_of(root):
-        for item in nodes_of(expression):
-            if isinstance(item, E.BufferLoad):
-                yield Access(item.buffer.name, item.indices, loops)
-    for item in statements_inside(root):
-        yield from _accesses(item, inner)
+def _strides(access: Access, simplifier: Simplifier) -> tuple[int, ...]:
+    steps = [step.value if isinstance(step, E.IntImm) else 1 for step in strides_of(access.buffer)]
+    forms = [simplifier.linear(index).terms for index in access.indices]
+    return tuple(sum(s * f.get(loop.var, 0) for s, f in zip(steps, forms, strict=True)) for loop in access.loops)
+
+
+def _level(loop: S.For) -> int:
+    """2: groups of threads; 1: threads; 0: a loop."""
+    if loop.kind is S.LoopKind.THREAD:
+        return {"b": 2, "t": 1}.get(loop.thread_tag[:1], 0)
+    return int(loop.kind is S.LoopKind.PARALLEL)
+
+
+def _extent(loop: S.For) -> int:
+    return max(1, loop.extent.value) if isinstance(loop.extent, E.IntImm) else 1
+
+
+def _same(number: float) -> float:
+    return float(number)
+
+
+def _logarithm(number: float) -> float:
+    return math.copysign(math.log2(abs(number) + 1), number)

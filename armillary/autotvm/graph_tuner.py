@@ -12,16 +12,18 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
 
+from armillary import te, topi
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import LogFile, encode, load_from_file
 from armillary.autotvm.task.cpu_space import MOVED_IN_A_CYCLE
 from armillary.autotvm.task.network import Link, extract_from_program, links_of_program
+from armillary.autotvm.task.task import TENSOR, args_to_workload, create, get_config, template
 from armillary.autotvm.tuner.pairwise_costs import least, total
 from armillary.backends.cpu.record_knobs import BLOCKS, Blocks, own_blocks
 from armillary.base.aliases import Array
@@ -39,6 +41,7 @@ from armillary.relay.types import TensorType
 from armillary.runtime.device import cpu
 from armillary.target import Target, as_target
 from armillary.target.cpu import cpu_model
+from armillary.te.tensor import static_shape
 
 __path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
 
@@ -82,17 +85,12 @@ class BaseGraphTuner:
         self._verbose, self._name, self.shown = verbose, name, 0.0
         module = _bound(graph, input_shapes, dtype)
         tasks = extract_from_program(module, None, self._target, ops=list(target_ops))
-        loaded = list(load_from_file(records, report=False) if isinstance(records, str | os.PathLike) else records)
+        loaded = list(_read(records))
         self._calls = {task.workload: task.calls for task in tasks}
-        self.candidates = _candidates(loaded, self._calls, max_sch_num)
-        if not self.candidates:
-            raise TuningError(
-                f"{name}: none of {len(loaded)} records is of one of the {len(tasks)} tasks of the graph",
-                hint="tune what autotvm.task.extract_from_program finds in it, with the same params and target",
-            )
+        self.candidates, self._others = _candidates(loaded, self._calls, max_sch_num), len(loaded)
         links = links_of_program(module, None, self._target)
         self._links = [k for k in links if k.first in self.candidates and k.second in self.candidates]
-        self._seconds: dict[_Move, float] = {}
+        self._layout_transform_perf_records: dict[Workload, Pair] = {}
         self._optimal: dict[Workload, Pair] = {}
 
     @boundary("benchmark_layout_transform", arguments=True)
@@ -101,32 +99,50 @@ class BaseGraphTuner:
         min_exec_num: int = 100,
         timeout: float = 10,
         *_: object,
-        layout_records: object = None,
+        layout_records: str | os.PathLike[str] | Iterable[Pair] | None = None,
         infer_layout: bool = False,
         **__: object,
     ) -> None:
         """Time the changes of layout that there could be, each `min_exec_num` times or for `timeout` seconds.
 
-        Without it, or with `infer_layout`, they take what the model of the processor says. They are timed in this
-        process; how else they could be (`use_rpc`, `runner`, …) is accepted and has no effect.
+        Those of `layout_records`, of tasks "layout_transform", are taken from there. With `infer_layout` none is timed:
+        the others take as long for an element as those of the records, or what the model of the processor says where
+        there are none. They are timed in this process; how else they could be (`use_rpc`, …) has no effect.
         """
-        del layout_records
-        for link in self._links if not infer_layout else ():
-            for first in self.candidates[link.first]:
-                for second in self.candidates[link.second]:
-                    move = _move(link, first, second)
-                    if move[1] != move[2] and move not in self._seconds:
-                        self._seconds[move] = _timed(move, self._target, min_exec_num, timeout)
-        self._say(f"{len(self._seconds)} changes of layout were timed")
+        known = {pair[0].task.workload: pair for pair in _read(layout_records or ())}
+        elements = sum(prod(workload[1][1]) for workload in known)
+        seconds = sum(min(result.costs) for _, result in known.values())
+        for move in self._moves():
+            task = create(layout_transform.name, _arguments(move), self._target)
+            if task.workload in known:
+                cost = min(known[task.workload][1].costs)
+            elif infer_layout:
+                cost = move[0] * (seconds / elements) if elements else self._moved(move)
+            else:
+                cost = _timed(move, self._target, min_exec_num, timeout)
+            timed = MeasureResult((cost,), 0, cost, time.time())
+            config = task.config_space.get(0)
+            self._layout_transform_perf_records[task.workload] = MeasureInput(self._target, task, config), timed
+        self._say(f"{len(self._layout_transform_perf_records)} changes of layout have times")
+
+    def _moves(self) -> Iterator[_Move]:
+        """The changes of layout that there could be, each once."""
+        pairs = ((k, a, b) for k in self._links for a in self.candidates[k.first] for b in self.candidates[k.second])
+        yield from dict.fromkeys(move for link, a, b in pairs if (move := _move(link, a, b))[1] != move[2])
 
     @property
-    def layout_transform_perf_records(self) -> dict[_Move, float]:
-        """Seconds of the changes of layout that were timed, by elements and blocks of channels before and behind."""
-        return dict(self._seconds)
+    def layout_transform_perf_records(self) -> dict[Workload, Pair]:
+        """What was timed or inferred of the changes of layout, by workload."""
+        return dict(self._layout_transform_perf_records)
 
     @boundary("run", arguments=True)
     def run(self, **_: object) -> None:
-        """Choose."""
+        """Choose; TuningError where no record is of a task of the graph."""
+        if not self.candidates:
+            raise TuningError(
+                f"{self._name}: none of {self._others} records is of one of the {len(self._calls)} tasks of the graph",
+                hint="tune what autotvm.task.extract_from_program finds in it, with the same params and target",
+            )
         blocks = {workload: list(rows) for workload, rows in self.candidates.items()}
         costs = {w: [self._kernel(w, b) for b in rows] for w, rows in blocks.items()}
         pairs: dict[tuple[Workload, Workload], Array] = {}
@@ -166,7 +182,10 @@ class BaseGraphTuner:
     def _moved(self, move: _Move) -> float:
         if move[1] == move[2]:
             return 0.0
-        return self._seconds.get(move, 4 * move[0] / MOVED_IN_A_CYCLE / cpu_model(self._target).memory.ghz * 1e-9)
+        pair = self._layout_transform_perf_records.get(args_to_workload(_arguments(move), layout_transform.name))
+        if pair is not None:
+            return min(pair[1].costs)
+        return 4 * move[0] / MOVED_IN_A_CYCLE / cpu_model(self._target).memory.ghz * 1e-9
 
 
 class DPTuner(BaseGraphTuner):
@@ -222,15 +241,35 @@ def _move(link: Link, first: Blocks, second: Blocks) -> _Move:
     return link.bytes // 4, first[1], second[0]
 
 
-def _timed(move: _Move, target: Target, number: int, timeout: float) -> float:
-    """Seconds of a change of layout, the least of the runs."""
+def _read(records: str | os.PathLike[str] | Iterable[Pair]) -> Iterable[Pair]:
+    return load_from_file(records, report=False) if isinstance(records, str | os.PathLike) else records
+
+
+def _changed_layout(data: te.Tensor, src_layout: str, dst_layout: str) -> tuple[te.Schedule, list[te.Tensor]]:
+    """A change of layout by itself, as records state it."""
+    get_config().add_flop(prod(static_shape(data)))  # there is no arithmetic: elements
+    moved = topi.layout_transform(data, src_layout, dst_layout)
+    return te.create_schedule(moved.op), [data, moved]
+
+
+template(layout_transform.name, _changed_layout)
+
+
+def _arguments(move: _Move) -> tuple[tuple[str, tuple[int, ...], str], str, str]:
+    """The arguments of a change's task: as many elements in as many blocks of channels as both sides need."""
     size, before, behind = move
     whole = int(np.lcm(before, behind))
-    width = -(-size // whole)
-    x = Var("x", TensorType((1, whole // before, 1, width, before), DType("float32")))
-    moved = layout_transform(x, src_layout=f"NCHW{before}c", dst_layout=f"NCHW{behind}c")
+    shape = (1, whole // before, 1, -(-size // whole), before)
+    return (TENSOR, shape, "float32"), f"NCHW{before}c", f"NCHW{behind}c"
+
+
+def _timed(move: _Move, target: Target, number: int, timeout: float) -> float:
+    """Seconds of a change of layout, the least of the runs."""
+    (_, shape, _), before, behind = _arguments(move)
+    x = Var("x", TensorType(shape, DType("float32")))
+    moved = layout_transform(x, src_layout=before, dst_layout=behind)
     graph = GraphModule(build(IRModule.from_expr(Function((x,), moved)), target)["default"](cpu(0)))
-    graph.set_input("x", np.zeros((1, whole // before, 1, width, before), "float32"))
+    graph.set_input("x", np.zeros(shape, "float32"))
     until, best, runs = time.monotonic() + timeout, float("inf"), 0
     while runs < number and time.monotonic() < until:
         best = min(best, graph.module.time(1))

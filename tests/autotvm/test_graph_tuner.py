@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from armillary import autotvm, relay
+from armillary import autotvm, relay, te
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.graph_tuner import BaseGraphTuner, DPTuner, PBQPTuner
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.record import Pair, load_from_file
 from armillary.autotvm.tuner.pairwise_costs import least, total
 from armillary.base.aliases import Array
+from armillary.base.dispatch import Workload
 from armillary.contrib import graph_executor
 from armillary.errors import ArmillaryError
 from armillary.ir import IRModule
@@ -129,7 +130,7 @@ def test_a_network_with_the_chosen_records_gives_the_same(tasks: list[autotvm.Ta
     tuner = DPTuner(mod["main"], {"data": (1, 32, 14, 14)}, records(tasks, {True: 1e-3, False: 1e-5}), [CONV2D], TARGET)
     tuner.benchmark_layout_transform(min_exec_num=3)
     timed = tuner.layout_transform_perf_records
-    assert timed and all(0 < seconds < 1 for seconds in timed.values())
+    assert timed and all(0 < result.costs[0] < 1 for _, result in timed.values())
     tuner.run()
     log = tmp_path / "best.log"
     tuner.write_opt_sch2record_file(log)
@@ -145,10 +146,31 @@ def test_a_network_with_the_chosen_records_gives_the_same(tasks: list[autotvm.Ta
         np.testing.assert_allclose(result(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_changes_of_layout_are_taken_from_records_or_as_long_for_an_element(tasks: list[autotvm.Task]) -> None:
+    mod, shapes = network()[0], {"data": (1, 32, 14, 14)}
+    given = records(tasks, {True: 1e-3, False: 1e-5})
+
+    def tuned(*log: Pair, infer_layout: bool) -> dict[Workload, Pair]:
+        tuner = DPTuner(mod, shapes, given, [CONV2D], TARGET)
+        tuner.benchmark_layout_transform(min_exec_num=1, layout_records=log, infer_layout=infer_layout)
+        return tuner.layout_transform_perf_records
+
+    arguments = [te.placeholder((1, 64, 16, 16, 8), dtype="float32"), "NCHW8c", "NCHW512c"]
+    task = autotvm.task.create("layout_transform", arguments, TARGET)
+    known = MeasureInput(task.target, task, task.config_space.get(0)), MeasureResult((2e-5,), 0, 0.1, 0.0)
+    inferred = tuned(known, infer_layout=True)
+    assert inferred
+    for workload, (_, result) in inferred.items():
+        assert result.costs[0] == pytest.approx(np.prod(workload[1][1]) * 2e-5 / (64 * 16 * 16 * 8))
+    workload, (own, _) = next(iter(inferred.items()))
+    taken = tuned((own, MeasureResult((0.5,), 0, 0.5, 0.0)), infer_layout=False)
+    assert taken[workload][1].costs == (0.5,) and max(r.costs[0] for w, (_, r) in taken.items() if w != workload) < 0.5
+
+
 def test_what_cannot_be_chosen_from_is_named(tasks: list[autotvm.Task]) -> None:
     mod, shapes = network()[0], {"data": (1, 32, 14, 14)}
     with pytest.raises(TuningError, match="none of 0 records is of one of the 3 tasks"):
-        DPTuner(mod, shapes, [], [CONV2D], TARGET)
+        DPTuner(mod, shapes, [], [CONV2D], TARGET).run()
     with pytest.raises(TuningError, match="no input 'x'"):
         DPTuner(mod, {"x": (1, 3, 8, 8)}, [], [CONV2D], TARGET)
     with pytest.raises(TuningError, match="not chosen for the target opencl"):

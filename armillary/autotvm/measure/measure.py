@@ -103,9 +103,13 @@ def failed(error_no: MeasureErrorNo, error: str, all_cost: float) -> MeasureResu
 
 
 class Builder(Protocol):
-    """Makes libraries of configurations."""
+    """Makes libraries of configurations; a script's own may be derived from it."""
 
     n_parallel: int
+    timeout: float
+
+    def __init__(self, timeout: float = 10, n_parallel: int | None = None) -> None:
+        self.timeout, self.n_parallel = timeout, n_parallel or 1
 
     def set_task(self, task: Task, build_kwargs: dict[str, object] | None = None) -> None:
         """Say whose configurations come."""
@@ -118,15 +122,20 @@ class Builder(Protocol):
 
 
 class Runner(Protocol):
-    """Runs libraries and times them."""
+    """Runs libraries and times them; a script's own may be derived from it."""
 
     n_parallel: int
+    timeout: float
+
+    def __init__(self, timeout: float = 5, n_parallel: int | None = None) -> None:
+        self.timeout, self.n_parallel = timeout, n_parallel or 1
 
     def set_task(self, task: Task) -> None:
         """Say whose libraries come; makes the reference that answers are checked against."""
 
     def get_build_kwargs(self) -> dict[str, Any]:
         """What the builder must know of the device (Any: options of the builder)."""
+        return {}
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
         """Times, or an error, for each library."""

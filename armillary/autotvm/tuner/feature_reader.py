@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from armillary.autotvm.feature import curve_feature, itervar_feature
+from armillary.autotvm.loop_feature import curve_feature, itervar_feature
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import Array

@@ -4,7 +4,7 @@ In: a task; features of configurations (`itervar`, `curve`: of their loops; `kno
 `rank`, `rank-binary`). Out: trials in plans of `plan_size` (less in small spaces), a twentieth of all at random; the
 first plan is what a model of costs expects most of and, for the other half, configurations far from one another.
 Invariant: failures are learned as zero speed; the same seed and results give the same proposals. Needs xgboost (the
-extra `tune`). The loop around it: `tuner.py`; features: `autotvm/feature.py`.
+extra `tune`). The loop around it: `tuner.py`; features: `autotvm/loop_feature.py`.
 """
 
 from __future__ import annotations

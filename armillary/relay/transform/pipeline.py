@@ -126,7 +126,7 @@ def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
         # Scales are in weights, each reader of a cast has its own, and bias_add is add: Relay's order. Below, scales
         # follow once more, past those additions and into what becomes a convolution over two axes.
         fold_constant.bind(),
-        fold_scale_axis.bind(),
+        fold_scale_axis.bind(constant_weights=True),
         canonicalize_cast.bind(),
         canonicalize_ops.bind(),
         # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
@@ -140,7 +140,7 @@ def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
         dense_as_conv2d.bind(),
         hoist_elementwise.bind(),
         fold_constant.bind(),
-        fold_scale_axis.bind(),
+        fold_scale_axis.bind(constant_weights=True),
         simplify_expr.bind(),
         # Attention is one operator; what moved its heads about cancels.
         recognize_attention.bind(),

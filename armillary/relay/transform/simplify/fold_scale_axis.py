@@ -27,6 +27,7 @@ from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.transform.simplify._narrow_values import is_narrow_without
+from armillary.relay.transform.simplify._scale_flow import flow_backward, flow_forward
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass
 
@@ -36,19 +37,21 @@ _REACH = 16  # how many nodes a factor may pass; keeps the search linear
 
 
 @define_pass("fold-scale-axis", opt_level=3)
-def fold_scale_axis(module: IRModule) -> IRModule:
-    """Fold factors into weights, backward then forward."""
+def fold_scale_axis(module: IRModule, *, constant_weights: bool = False) -> IRModule:
+    """Fold factors into weights, backward then forward; `constant_weights` leaves others alone (_scale_flow.py)."""
+    if constant_weights:
+        return _in_numbers(_in_numbers(module, _backward), _forward)
     return fold_forward(fold_backward(module))
 
 
 def fold_backward(module: IRModule) -> IRModule:
     """Fold factors that follow a contraction."""
-    return on_functions(module, lambda f: _rewrite_single_use(f, _backward))
+    return on_functions(_in_numbers(module, _backward), flow_backward)
 
 
 def fold_forward(module: IRModule) -> IRModule:
     """Fold factors that precede a contraction."""
-    return on_functions(module, lambda f: _rewrite_single_use(f, _forward))
+    return on_functions(_in_numbers(module, _forward), flow_forward)
 
 
 class SingleUse:
@@ -67,7 +70,14 @@ class SingleUse:
         return self.fresh.get(id(expr), len(self.users.get(id(expr), ())) <= 1)
 
 
-def _rewrite_single_use(function: Function, rule: Callable[[Call, SingleUse], Expr | None]) -> Expr:
+_Rule = Callable[[Call, SingleUse], Expr | None]
+
+
+def _in_numbers(module: IRModule, rule: _Rule) -> IRModule:
+    return on_functions(module, lambda f: _rewrite_single_use(f, rule))
+
+
+def _rewrite_single_use(function: Function, rule: _Rule) -> Expr:
     once = SingleUse(function)
     order = iter(post_order(function, not_primitive))
 
