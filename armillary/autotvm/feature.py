@@ -30,10 +30,11 @@ Entry = list[str | float | E.Var]  # a name, then numbers or the variable
 Row = list[Entry]
 _THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 _KINDS = (*_THREADS, S.LoopKind.UNROLLED, S.LoopKind.VECTORIZED, S.LoopKind.PARALLEL, S.LoopKind.SERIAL, "vthread")
+_words = str.split
 _ARITHMETIC = ((E.Add, E.Sub), (E.Mul,), (E.Div,))
 _ATTRIBUTES = ("length", "nest_level", "topdown", "bottomup", *(f"ann_{k}" for k in range(len(_KINDS))))
-_NAMES = {"_attr_": _ATTRIBUTES, "_arith_": ("add", "mul", "div")}
-_TOUCH = ("stride", "mod", "count", "reuse", "T_count", "T_reuse")
+_NAMES = {"_attr_": _ATTRIBUTES, "_arith_": _words("add mul div")}
+_TOUCH = _words("stride mod count reuse T_count T_reuse")
 
 
 @record(eq=False)

@@ -1,6 +1,6 @@
 """backward-fold-scale-axis: move per-channel factors that come after a convolution or dense layer into its weights.
 
-In: a module with constant weights. Out: the same without multiplications by per-channel constants after a conv2d or
+In: a module. Out: the same without multiplications by per-channel constants after a conv2d or
 dense. What a factor may pass on its way, and the invariant: fold_scale_axis.py, which does both directions.
 
     multiply(nn.conv2d(%x, weight), scale)  ->  nn.conv2d(%x, weight * scale)

@@ -1,11 +1,11 @@
 """fold-scale-axis: move per-channel factors into the weights of convolutions and dense layers.
 
-In: a module with constant weights, biases as plain additions. Out: the same without multiplications by per-channel
-constants after (backward) or before (forward) a conv2d or dense. On its way a factor passes additions of constants,
-sums of two foldable values, average pooling and, where it is positive, relu and max pooling. Invariant: a factor
-moves only through values with one user; the results agree to rounding, as no product of constants overflows or is
-denormal where the graph has none. Large weights that 16-bit floats hold exactly
-stay as they are (narrow-weights stores them so); a factor behind them costs one operation for each result.
+In: a module with constant weights (of inputs: convolution/_scale_flow.py), biases as plain additions. Out: the same
+without multiplications by per-channel constants after (backward) or before (forward) a conv2d or dense. On its way a
+factor passes additions of constants, sums of two foldable values, average pooling and, where it is positive, relu and
+max pooling. Invariant: a factor moves only through values with one user; the results agree to rounding, as no product
+of constants overflows or is denormal where the graph has none. Large weights that 16-bit floats hold exactly stay as
+they are (narrow-weights stores them so); a factor behind them costs one operation for each result.
 
     multiply(nn.conv2d(%x, weight), scale)  ->  nn.conv2d(%x, weight * scale)
     nn.conv2d(multiply(%x, scale), weight)  ->  nn.conv2d(%x, weight * scale)
@@ -21,15 +21,18 @@ from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, in_rows
 from armillary.base.data_layout import layout
 from armillary.base.float_range import may_multiply
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, known_of
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.transform.simplify._narrow_values import is_narrow_without
-from armillary.relay.transform.simplify._scale_flow import flow_backward, flow_forward
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass
+
+with deferred():  # builds have constant weights
+    from armillary.relay.transform.convolution._scale_flow import flow_backward, flow_forward
 
 _CONTRACTIONS = ("nn.conv2d", "nn.dense")
 _LARGE = 1 << 16  # bytes
@@ -38,7 +41,7 @@ _REACH = 16  # how many nodes a factor may pass; keeps the search linear
 
 @define_pass("fold-scale-axis", opt_level=3)
 def fold_scale_axis(module: IRModule, *, constant_weights: bool = False) -> IRModule:
-    """Fold factors into weights, backward then forward; `constant_weights` leaves others alone (_scale_flow.py)."""
+    """Fold factors into weights, backward then forward; with `constant_weights` into no others."""
     if constant_weights:
         return _in_numbers(_in_numbers(module, _backward), _forward)
     return fold_forward(fold_backward(module))

@@ -4,7 +4,7 @@ In: a typed function. Out: the same with weights multiplied by the factors that 
 (forward) a convolution or dense layer. A factor passes additions of what varies along channels only, sums of two values
 that it gets into, and, where it is a positive constant, relu; forward it goes into all readers of a value or stays.
 Invariant: each value has its type; factors that a bias is divided by are constants without zeros. Constant weights are
-scaled before, in numbers: fold_scale_axis.py.
+scaled before, in numbers: simplify/fold_scale_axis.py.
 
     multiply(nn.conv2d(%x, %w), scale)  ->  nn.conv2d(%x, multiply(%w, expand_dims(scale, axis=1, num_newaxis=3)))
 """
@@ -18,10 +18,12 @@ import numpy as np
 
 from armillary.base.data_layout import layout
 from armillary.base.record import record
+from armillary.ops.elementwise.broadcast import divide, multiply
+from armillary.ops.shape.shape import expand_dims, reshape, squeeze
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind, Op, has
 from armillary.relay.op.facts import Fact, Follows
-from armillary.relay.transform._rules import call, op_name, tensor
+from armillary.relay.transform._rules import tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 
@@ -102,14 +104,14 @@ def _forward(expr: Expr, way: _Way | None, memo: dict[int, Expr | _Scaled]) -> E
         return _Scaled(_again(expr, scaled.value), scaled.factor, scaled.axes)
     if not _is_sum(expr):
         return _again(expr, scaled.value, _weight(expr, others[0], scaled.factor, forward=True))
-    divided = call("divide", others[0], _spread(scaled.factor, _type(expr), scaled.axes))
+    divided = divide(others[0], _spread(scaled.factor, _type(expr), scaled.axes))
     pair = (scaled.value, divided) if place == 0 else (divided, scaled.value)
     return _Scaled(_again(expr, *pair), scaled.factor, scaled.axes)
 
 
 def _taken(expr: Call, way: _Way, args: Sequence[Expr | _Scaled]) -> _Scaled | None:
     """The product as a value and its factor."""
-    if op_name(expr) != "multiply":
+    if expr.op is not multiply:
         return None
     for value, factor in (expr.args, expr.args[::-1]):
         if _is_along(factor, value, way.axes) and _has(factor, way.numbers) and value.checked_type == expr.checked_type:
@@ -163,7 +165,7 @@ def _is_added(expr: Call, other: Expr, value: Expr, axes: _Axes) -> bool:
 
 
 def _backward(expr: Expr, ways: dict[int, _Way], memo: dict[int, Expr]) -> Expr | None:
-    if op_name(expr) != "multiply" or not isinstance(expr, Call):
+    if not isinstance(expr, Call) or expr.op is not multiply:
         return None
     for value, factor in (expr.args, expr.args[::-1]):
         way = ways.get(id(value))
@@ -186,7 +188,7 @@ def _pushed(expr: Expr, factor: Expr, axes: _Axes, ways: dict[int, _Way], memo: 
             args.append(_pushed(arg, factor, axes, ways, memo))
         else:
             spread = factor if _is_bias(expr) else _spread(factor, _type(expr), axes)
-            args.append(call("multiply", memo.get(id(arg), arg), spread))
+            args.append(multiply(memo.get(id(arg), arg), spread))
     return _again(expr, *args)
 
 
@@ -231,7 +233,7 @@ def _weight_axes(expr: Call, *, forward: bool) -> _Axes | None:
 def _weight(contraction: Call, weight: Expr, factor: Expr, *, forward: bool) -> Expr:
     axes = _weight_axes(contraction, forward=forward)
     assert axes is not None, "it has a way"
-    return call("multiply", weight, _spread(factor, _type(contraction.args[1]), axes))
+    return multiply(weight, _spread(factor, _type(contraction.args[1]), axes))
 
 
 def _is_relu(expr: Call) -> bool:
@@ -265,16 +267,16 @@ def _squeezed(factor: Expr, value: Expr, axes: _Axes, source: Expr | None = None
     ty, whole = _type(source or factor), _type(value)
     skipped = whole.ndim - ty.ndim
     others = tuple(k for k in range(ty.ndim) if k + skipped not in axes)
-    return call("squeeze", factor, axis=others) if others else factor
+    return squeeze(factor, axis=others) if others else factor
 
 
 def _spread(factor: Expr, ty: TensorType, axes: _Axes) -> Expr:
     """A factor with a dimension for each axis of a type that come after the channels, or for all where there are
     blocks."""
     if len(axes) > 1:
-        return call("reshape", factor, newshape=tuple(ty.static[k] if k in axes else 1 for k in range(ty.ndim)))
+        return reshape(factor, newshape=tuple(ty.static[k] if k in axes else 1 for k in range(ty.ndim)))
     behind = ty.ndim - axes[0] - 1
-    return call("expand_dims", factor, axis=1, num_newaxis=behind) if behind else factor
+    return expand_dims(factor, axis=1, num_newaxis=behind) if behind else factor
 
 
 def _has(factor: Expr, numbers: int) -> bool:
