@@ -291,6 +291,9 @@ class FunctionLibrary:
             compiler = cc
             if path.suffix != ".tar":
                 raise ConfigError(f"export_library: tar.tar writes packages, {path.name} is none", hint="name it x.tar")
+        system = getattr(fcompile, "system", "")
+        if system and system in self._host.mtriple and links_itself(self._host):
+            compiler = cc  # contrib.ndk without an NDK: our own linker
         if self.is_system_lib and path.suffix in system_lib.SUFFIXES:
             self._export_static(path, self._network(), compiler)
         elif path.suffix == ".tar":
