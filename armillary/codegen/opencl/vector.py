@@ -188,10 +188,11 @@ def _guarded(m: Emitter, test: E.Expr, yes: E.Expr, no: E.Expr, lanes: int) -> s
     """One of two vectors; of an image without a branch, as each of its pixels and all around it may be read."""
     load = yes.value if isinstance(yes, E.Cast) else yes
     if not isinstance(load, E.BufferLoad) or not is_texture(load.buffer.scope):
-        base = _run(flat_index(load.buffer, load.indices)) if isinstance(load, E.BufferLoad) else None
-        if base is not None and _is_zero(no) and _is_aligned_half(m, load, base, lanes):
-            text = half.guarded(lanes, m.value(test), f"{m.name_of(load.buffer)} + {m.index(base)}")
-            return text if load is yes else f"convert_{m.kind(yes.dtype)}{lanes}({text})"
+        if isinstance(load, E.BufferLoad) and _is_zero(no):
+            base = _run(flat_index(load.buffer, load.indices))
+            if base is not None and _is_aligned_half(m, load, base, lanes):
+                text = half.guarded(lanes, m.value(test), f"{m.name_of(load.buffer)} + {m.index(base)}")
+                return text if load is yes else f"convert_{m.kind(yes.dtype)}{lanes}({text})"
         return f"({m.value(test)} ? {_vector(m, yes, lanes)} : {_vector(m, no, lanes)})"
     if _is_zero(no) and (load is yes or yes.dtype.element == "float32"):
         left = without_column_tests(test, load)

@@ -186,10 +186,11 @@ def _with_growth_collected(graph: GraphProto) -> tuple[GraphProto, list[int]]:
     grown, rows = [], []
     for k, (before, after) in enumerate(zip(graph.input[2:], graph.output[1:], strict=False)):
         maker = makers.get(after.name)
-        axis = next((a.i for a in maker.attribute if a.name == "axis"), None) if maker is not None else None
-        is_joined = maker is not None and len([name for name in maker.input if name]) == 2
-        is_joined = is_joined and (maker.op_type, axis) in (("Concat", 0), ("SequenceInsert", None))
-        if is_joined and maker is not None and maker.input[0] == before.name and read[before.name] == 1:
+        if maker is None or before.name not in maker.input[:1] or read[before.name] != 1:
+            continue
+        axis = next((a.i for a in maker.attribute if a.name == "axis"), None)
+        is_joined = (maker.op_type, axis) in (("Concat", 0), ("SequenceInsert", None))
+        if is_joined and len([name for name in maker.input if name]) == 2:
             grown.append(k)
             rows.append(maker.input[1])
     if not grown:
