@@ -60,7 +60,7 @@ def say(row: Row) -> None:
     print(json.dumps(row), file=ANSWERS, flush=True)
 
 
-class Made:
+class Pair:
     """A network on both sides: PyTorch's module, and ours from its ONNX file."""
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -108,7 +108,7 @@ class Made:
 class Graph:
     """PyTorch's side: the network inside a CUDA graph, TF32 off."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: Pair) -> None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         with torch.no_grad():
@@ -142,7 +142,7 @@ class Racer:
     """Our side, and the turns."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.made = args, Made(args)
+        self.args, self.pair = args, Pair(args)
         self.torch: Graph | None = None
         self.wanted: NDArray[np.float64] | None = None
         self.libraries: dict[str, Library] = {}
@@ -151,9 +151,9 @@ class Racer:
     def prepare(self) -> Row:
         """Make the network, and compile it."""
         start = time.perf_counter()
-        self.made.make()
+        self.pair.make()
         made = time.perf_counter()
-        self.module, self.params = self.made.module()
+        self.module, self.params = self.pair.module()
         self.data = self.module["main"].params[0].name_hint
         self.libraries["default"] = self.compiled(self.args.target, [])
         facts = armillary.opencl(self.args.device).facts()
@@ -171,7 +171,7 @@ class Racer:
         start = time.perf_counter()
         graph = graph_executor.GraphModule(library["default"](armillary.opencl(self.args.device)))
         loaded = time.perf_counter()
-        graph.set_input(self.data, self.made.input())
+        graph.set_input(self.data, self.pair.input())
         graph.run()
         graph.get_output(0).numpy()
         return graph, loaded - start, time.perf_counter() - start
@@ -182,11 +182,11 @@ class Racer:
         _, load_s, first_s = self.loaded(self.libraries["default"])
         graph, load_kept, kept_s = self.loaded(self.libraries["default"])
         self.kept["default"] = graph
-        self.torch = Graph(self.made) if self.made.net is not None and torch.cuda.is_available() else None
+        self.torch = Graph(self.pair) if self.pair.net is not None and torch.cuda.is_available() else None
         self.wanted = self.torch.wanted if self.torch is not None else None
         if self.wanted is None:
-            self.wanted = on_cpu(self.module, self.params, self.data, self.made.input())
-        np.save(self.made.wanted, self.wanted)
+            self.wanted = on_cpu(self.module, self.params, self.data, self.pair.input())
+        np.save(self.pair.wanted, self.wanted)
         row = self.raced(graph)
         row |= {"load_s": load_s, "first_s": first_s, "kept_load_s": load_kept, "kept_s": kept_s}
         return {**row, "programs": load_s / load_kept, "kernels": _slowest(graph)}
@@ -274,12 +274,12 @@ class Tuner:
     """Tunes a network whose file is there."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.made = args, Made(args)
+        self.args, self.pair = args, Pair(args)
 
     def prepare(self) -> Row:
         """Extract the tasks."""
         start = time.perf_counter()
-        module, params = self.made.module()
+        module, params = self.pair.module()
         self.tasks = tasks_of(module, params, self.args.target)
         return {"tasks": len(self.tasks), "extracted_s": time.perf_counter() - start}
 
@@ -299,15 +299,15 @@ class Tinygrad:
 
     def __init__(self, args: argparse.Namespace) -> None:
         os.environ["DEV"] = f"CL:{args.device}" if args.device else "CL"  # read when it is imported
-        self.rounds, self.made = int(args.rounds), Made(args)
+        self.rounds, self.pair = int(args.rounds), Pair(args)
         self.run: Callable[[], Any]  # of tinygrad's types nothing is known
 
     def prepare(self) -> Row:
         """Read the file, and run it until the JIT has its kernels."""
         tinygrad, onnx = importlib.import_module("tinygrad"), importlib.import_module("tinygrad.nn.onnx")
         start = time.perf_counter()
-        network = onnx.OnnxRunner(str(self.made.file))
-        name, x = next(iter(network.graph_inputs)), tinygrad.Tensor(self.made.input()).realize()
+        network = onnx.OnnxRunner(str(self.pair.file))
+        name, x = next(iter(network.graph_inputs)), tinygrad.Tensor(self.pair.input()).realize()
         jit = tinygrad.TinyJit(lambda x: next(iter(network({name: x}).values())).realize())
         device = tinygrad.Device.DEFAULT
         self.run, self.wait = lambda: jit(x), tinygrad.Device[device].synchronize
@@ -325,7 +325,7 @@ class Tinygrad:
                 self.run()
             self.wait()
             times.append(1e3 * (time.perf_counter() - start) / IN_A_ROW)
-        found = error(self.run().numpy(), np.load(self.made.wanted))
+        found = error(self.run().numpy(), np.load(self.pair.wanted))
         return {"ms": statistics.median(times), "least_ms": min(times), "rounds": len(times), "error": found}
 
 

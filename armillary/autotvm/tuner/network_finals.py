@@ -82,7 +82,7 @@ class Heats:
     """Builds with some more records than `kept`, in turns with two executors that have those alone."""
 
     def __init__(self, network: Network, winners: Sequence[Pair], names: Names, until: float) -> None:
-        self.network, self.kept, self.names, self.until = network, list(winners), names, until
+        self.network, self.finalists, self.names, self.until = network, list(winners), names, until
         self._sides: tuple[Timed, Timed] | None = None
 
     def time(self, pairs: Sequence[Pair], ratios: Ratios) -> None:
@@ -90,9 +90,9 @@ class Heats:
         if not pairs or time.monotonic() > self.until:
             return
         if self._sides is None:
-            library = self.network.built(self.kept)
+            library = self.network.built(self.finalists)
             self._sides = self.network.timed(library), self.network.timed(library)
-        side = self.network.timed(self.network.built([*self.kept, *pairs]))
+        side = self.network.timed(self.network.built([*self.finalists, *pairs]))
         rows = rows_in_turns((*self._sides, side), ROUND_SECONDS)
         before = self._sides[0].names
         changes = changes_between(before, side.names, known_names(pairs, self.names), rows)

@@ -26,22 +26,22 @@ def _numbers(ib: IRBuilder, settings: Plane, *names: str) -> list[Expr]:
 
 
 def _vote(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
-    found, lengths, directions, settings = planes
+    votes, lengths, directions, settings = planes
     width, height, bins = _numbers(ib, settings, "width", "height", "bins")
     ratio = ib.let("ratio", settings[_ZERO, T.const(3)])
     with ib.for_range(0, rows, "row") as row, ib.for_range(0, T.floordiv(columns, bins), "cell") as cell:
         y, first = ib.let("y", T.add(y0, row)), ib.let("first", T.mul(cell, bins))
         with ib.for_range(0, bins, "bin") as each:
-            found[y, T.add(first, each)] = f32(0.0)
+            votes[y, T.add(first, each)] = f32(0.0)
         with ib.for_range(0, height, "down") as down, ib.for_range(0, width, "along") as along:
             at_y, at_x = T.add(T.mul(y, height), down), T.add(T.mul(cell, width), along)
             place = ib.let("place", T.add(T.mul(f32(directions[at_y, at_x]), ratio), f32(0.5)))
             whole, length = ib.let("whole", T.cast(place, "int32")), ib.let("length", f32(lengths[at_y, at_x]))
             share = ib.let("share", T.sub(place, f32(whole)))
             low = ib.let("low", T.add(first, _turned(whole, bins)))
-            found[y, low] = T.add(found[y, low], T.mul(length, T.sub(f32(1.0), share)))
+            votes[y, low] = T.add(votes[y, low], T.mul(length, T.sub(f32(1.0), share)))
             high = ib.let("high", T.add(first, _turned(T.add(_turned(whole, bins), _ONE), bins)))
-            found[y, high] = T.add(found[y, high], T.mul(length, share))
+            votes[y, high] = T.add(votes[y, high], T.mul(length, share))
 
 
 def _turned(at: Expr, bins: Expr) -> Expr:
@@ -54,7 +54,7 @@ def _normalise(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, col
 
     L1 takes the root of the sum, as the library does.
     """
-    found, votes, settings = planes
+    blocks, votes, settings = planes
     width, height, step_x, step_y = _numbers(ib, settings, "width", "height", "step_x", "step_y")
     limit, is_sum = ib.let("limit", settings[_ZERO, T.const(4)]), T.greater(settings[_ZERO, T.const(5)], f32(0.0))
     count, total = ib.let("values", T.mul(width, height)), ib.allocate("float32", (1,), "total", scope="local")
@@ -64,26 +64,26 @@ def _normalise(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, col
         total[0] = f32(0.0)
         with ib.for_range(0, height, "down") as down, ib.for_range(0, width, "along") as along:
             value = ib.let("value", votes[T.add(top, down), T.add(left, along)])
-            found[y, T.add(first, T.add(T.mul(down, width), along))] = value
+            blocks[y, T.add(first, T.add(T.mul(down, width), along))] = value
             total[0] = T.add(total[0], T.select(is_sum, value, T.mul(value, value)))
         length = T.add(root(total[0]), T.mul(f32(count), f32(0.1)))
         factor = ib.let("factor", T.div(f32(1.0), length))
         total[0] = f32(0.0)
         with ib.for_range(0, count, "each") as each:
             place = (y, T.add(first, each))
-            value = ib.let("scaled", T.minimum(T.mul(found[place], factor), limit))
-            found[place] = value
+            value = ib.let("scaled", T.minimum(T.mul(blocks[place], factor), limit))
+            blocks[place] = value
             total[0] = T.add(total[0], T.mul(value, value))
         with ib.if_scope(T.less(limit, f32(_UNLIMITED))):
             again = ib.let("again", T.div(f32(1.0), T.add(root(total[0]), f32(1e-3))))
             with ib.for_range(0, count, "other") as each:
                 place = (y, T.add(first, each))
-                found[place] = T.mul(found[place], again)
+                blocks[place] = T.mul(blocks[place], again)
 
 
 def _score(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
     """A window is `height` rows of `width` values; the next one is `step_x` values or `step_y` rows away."""
-    found, blocks, factors, settings = planes
+    scores, blocks, factors, settings = planes
     width, height, step_x, step_y = _numbers(ib, settings, "width", "height", "step_x", "step_y")
     steps, total = (
         ib.let("steps", T.floordiv(width, T.const(_LANES))),
@@ -107,7 +107,7 @@ def _score(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns
         score: Expr = factors[_ZERO, T.mul(width, height)]
         for n in range(_LANES):
             score = T.add(score, total[n])
-        found[y, window] = score
+        scores[y, window] = score
 
 
 _UNLIMITED = 3.0e38  # a limit of blocks that are not clipped

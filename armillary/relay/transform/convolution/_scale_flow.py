@@ -68,11 +68,11 @@ def flow_forward(function: Function) -> Expr:
 
 def _into_all(expr: Expr, readers: Sequence[Expr], ways: dict[int, _Way | None]) -> _Way | None:
     """The way of a factor of a value into its readers; None where one of them does not take it."""
-    found = [_into(reader, expr, ways) for reader in readers]
-    first = found[0] if found else None
-    if first is None or any(way is None or way.axes != first.axes for way in found):
+    flows = [_into(reader, expr, ways) for reader in readers]
+    first = flows[0] if flows else None
+    if first is None or any(way is None or way.axes != first.axes for way in flows):
         return None
-    return _Way(first.axes, max(way.numbers for way in found if way is not None))
+    return _Way(first.axes, max(way.numbers for way in flows if way is not None))
 
 
 def _into(reader: Expr, value: Expr, ways: dict[int, _Way | None]) -> _Way | None:
