@@ -60,6 +60,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         self._is_open = engine == "armillary" and _has_open_dimensions(model, self.input_names)
         self._for_all: Compiled | None = None  # for every shape
         self.fixed: dict[str, int] = {}  # numbers for open dimensions
+        self._outputs = namedtupledict("Outputs", self.output_names)
         self.kinds = {value.name: value.type.WhichOneof("value") or "tensor_type" for value in model.graph.input}
 
     def run(self, inputs: object, **_options: object) -> tuple[Any, ...]:  # Any: fields differ
@@ -68,7 +69,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         with self._lock:
             runner, static, main = self._runner(arrays)
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
-        result = namedtupledict("Outputs", self.output_names)(*_grouped(outputs, main))
+        result: tuple[Any, ...] = self._outputs(*_grouped(outputs, main))
         return result
 
     def compile_open(self) -> bool:

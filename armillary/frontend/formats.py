@@ -1,7 +1,8 @@
 """The files that models come in: what each form is called, the suffixes of its files, and what reads it.
 
-In: the name of a file, or of a form (`armc compile --model-format keras`). Out: the form. Invariant: who wants to know
-which files are read asks this table: the command line, `tvmc.load`, and `from_onnx` for a hint.
+In: the name of a file, or of a form (`armc compile --model-format keras`). Out: the form, or why there is none.
+Invariant: who wants to know which files are read asks this table: the command line, `tvmc.load`, and `from_onnx` for a
+hint.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from armillary.base.record import record
-from armillary.errors import ConfigError
+from armillary.errors import ConfigError, Span, UnsupportedError
 
 
 @record
@@ -38,6 +39,33 @@ FORMATS = {
 }
 MODEL_FILES = "the model: .onnx, .pt2 or TorchScript, .keras, .h5, .tflite, .pb, -symbol.json, .cfg or .relay"
 
+EXPORT = {  # of frameworks that are not read: the way to ONNX
+    "caffe": "pip install caffe2onnx; python -m caffe2onnx.convert --prototxt NET --onnx model.onnx",
+    "caffe2": "export with onnx's caffe2 converter",
+    "coreml": "export the original network to ONNX",
+    "oneflow": "oneflow_onnx.convert_to_onnx_and_check(model, onnx_model_path='model.onnx')",
+    "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
+    "weights": "it holds no network; load it in the framework that trained it, and export that to ONNX",
+    "scikit-learn": "skl2onnx.to_onnx(model, example_inputs), and write what it returns",
+    "tensorrt": "compile the ONNX file that the engine was built from",
+}
+_SUFFIXES = {  # of files that people try: which framework wrote them
+    ".mlmodel": "coreml",
+    ".mlpackage": "coreml",
+    ".caffemodel": "caffe",
+    ".prototxt": "caffe",
+    ".pdmodel": "paddle",
+    ".safetensors": "weights",
+    ".gguf": "weights",
+    ".ckpt": "weights",
+    ".npz": "weights",
+    ".params": "weights",
+    ".joblib": "scikit-learn",
+    ".pkl": "scikit-learn",
+    ".engine": "tensorrt",
+    ".plan": "tensorrt",
+}
+
 
 def format_of(path: str) -> ModelFormat | None:
     """The form of a file, by its suffix; None where that does not tell."""
@@ -50,3 +78,19 @@ def format_named(name: str) -> ModelFormat:
     if name not in FORMATS:
         raise ConfigError(f"there is no form {name!r} of models", hint=f"it may be any of {', '.join(FORMATS)}")
     return FORMATS[name]
+
+
+def refuse_file(path: str) -> None:
+    """An UnsupportedError for a file that another importer reads, or none; nothing for any other file."""
+    suffix = Path(path).suffix.lower()
+    name, form = _SUFFIXES.get(suffix), format_of(path)
+    if form is not None and form.name != "onnx":
+        raise UnsupportedError(f"a {suffix} file", span=Span(path), hint=f"{form.importer} reads it, or armc compile")
+    if name == "weights":
+        raise UnsupportedError("a file of weights", span=Span(path), hint=EXPORT[name])
+    if name is not None:
+        raise UnsupportedError(
+            f"a {name} file: importing {name} models directly is not supported",
+            span=Span(path),
+            hint=f"export to ONNX first: {EXPORT[name]}",
+        )

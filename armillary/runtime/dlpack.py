@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
+from collections.abc import Sequence
 from ctypes import CFUNCTYPE, POINTER, c_int64, c_void_p, py_object
 from typing import Any
 
@@ -92,8 +94,13 @@ _BY_CODE: dict[tuple[int, int], DType] = {(6, 8): DType("bool"), (1, 1): DType("
 }
 
 
-def describe(array: Array, dtype: DType) -> tuple[CTensor, object]:
-    """A CTensor over a numpy array, and the object that must live as long as it does.
+def on_host(shape: Sequence[int], dtype: CDataType) -> CTensor:
+    """A dense CTensor without data; it keeps its shape alive."""
+    return CTensor(None, CDevice(1, 0), len(shape), dtype, (c_int64 * (len(shape) or 1))(*shape))
+
+
+def describe(array: Array, dtype: DType) -> CTensor:
+    """A CTensor over a numpy array, which must live as long as it does.
 
     The last axis of an array of vectors holds their lanes; the tensor has the others.
     """
@@ -102,23 +109,20 @@ def describe(array: Array, dtype: DType) -> tuple[CTensor, object]:
     if dtype.lanes > 1 and array.shape[-1:] != (dtype.lanes,):
         raise TypeMismatch(f"an array of shape {array.shape} holds no {dtype}: its last axis are the lanes")
     ndim, step = array.ndim - (dtype.lanes > 1), array.itemsize * dtype.lanes
-    numbers = (c_int64 * (2 * ndim or 1))(*array.shape[:ndim], *(s // step for s in array.strides[:ndim]))
-    shape = ctypes.cast(numbers, POINTER(c_int64))
-    strides = None
+    tensor = on_host(array.shape[:ndim], type_of(dtype))
+    tensor.data = array.__array_interface__["data"][0]  # a fifth of the time of `.ctypes`
     if not array.flags.c_contiguous:
-        strides = ctypes.cast(ctypes.addressof(numbers) + 8 * ndim, POINTER(c_int64))
-    tensor = CTensor(array.ctypes.data, CDevice(1, 0), ndim, type_of(dtype), shape, strides, 0)
-    return tensor, numbers
+        tensor.strides = (c_int64 * (ndim or 1))(*(s // step for s in array.strides[:ndim]))
+    return tensor
 
 
 def to_capsule(array: Array, dtype: DType) -> object:
     """Export a writable array as a "dltensor" capsule."""
     if not array.flags.writeable:
         raise BufferError("a read-only array cannot be exported through DLPack; copy it first")
-    tensor, numbers = describe(array, dtype)
-    number = next(_numbers)
+    tensor, number = describe(array, dtype), next(_numbers)
     managed = _Managed(tensor, number, _release)
-    _exported[number] = (managed, numbers, array)
+    _exported[number] = (managed, tensor, array)
     return _capsule_new(ctypes.addressof(managed), _NEW, ctypes.cast(_drop_capsule, c_void_p))
 
 
@@ -149,21 +153,19 @@ def from_capsule(capsule: object) -> tuple[Array, DType]:
 
 def view(tensor: CTensor, dtype: DType, owner: object) -> Array:
     """A numpy array over a tensor's memory that keeps `owner` alive."""
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
     itemsize = dtype.numpy.itemsize
-    if tensor.strides:
-        strides = tuple(tensor.strides[i] * itemsize for i in range(tensor.ndim))
-    else:
-        strides = tuple(itemsize * int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(tensor.ndim))
     if 0 in shape or tensor.data is None:
         return np.empty(shape, dtype.numpy)
-    if any(stride < 0 for stride in strides):
+    strides = tuple(step * itemsize for step in tensor.strides[: tensor.ndim]) if tensor.strides else None
+    if strides and any(stride < 0 for stride in strides):
         raise TypeMismatch("a DLPack tensor with negative strides cannot be used without copying")
-    size = itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
+    size = itemsize * math.prod(shape)
+    if strides:
+        size = itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
     memory = (ctypes.c_uint8 * size).from_address(tensor.data + tensor.byte_offset)
     memory._owner = owner  # numpy keeps `memory`, which keeps the owner
-    flat = np.frombuffer(memory, dtype=np.uint8)
-    return np.ndarray(shape, dtype.numpy, flat, strides=strides)
+    return np.ndarray(shape, dtype.numpy, memory, strides=strides)
 
 
 def tensor_dtype(tensor: CTensor) -> DType:

@@ -25,7 +25,7 @@ from armillary.base.lazy import lazy_names
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, check_calls, evaluate
 from armillary.runtime.device import Device, computing, cpu, require
-from armillary.runtime.dlpack import tensor_dtype, view
+from armillary.runtime.dlpack import on_host, tensor_dtype, view
 from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
 from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, check_output, empty, from_dlpack
 from armillary.runtime.node_times import NodeTime, Span
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = lazy_names(__name__, {"AotModule": "armillary.contrib.graph_executor:AotModule"})
 __path__: list[str] = []  # modules of old scripts lie below: base/old_modules/table.txt
-
 
 Devices = Device | Sequence[Device] | None  # one, or those of a graph over several
 SPANS = 1 << 13  # room for the spans of a trace at first; a run that has more is run again
@@ -148,20 +147,17 @@ class GraphExecutor:
             self._error.check(-1, TypeMismatch)
         return int(index)
 
-    def input_type(self, key: str | int) -> tuple[tuple[int, ...], DType]:
-        """Shape and dtype of an input."""
+    def _input_info(self, key: str | int) -> CTensor:
+        """An input's shape, dtype and device."""
         tensor = CTensor()
         index = self._input(key)
         self._error.check(native().arm_graph_input_info(self._graph, index, byref(tensor), *self._error.args))
-        return tuple(tensor.shape[i] for i in range(tensor.ndim)), tensor_dtype(tensor)
+        return tensor
 
-    def _input_device(self, name: str) -> int:
-        """The type of the device that an input lies on."""
-        tensor = CTensor()
-        self._error.check(
-            native().arm_graph_input_info(self._graph, self._input(name), byref(tensor), *self._error.args)
-        )
-        return int(tensor.device.type)
+    def input_type(self, key: str | int) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype of an input."""
+        tensor = self._input_info(key)
+        return tuple(tensor.shape[i] for i in range(tensor.ndim)), tensor_dtype(tensor)
 
     @boundary("get_input", arguments=True)
     def get_input(self, key: str | int) -> NDArray:
@@ -236,15 +232,13 @@ class GraphExecutor:
 
     def _as_it_is(self, index: int, value: object) -> CTensor | None:  # as in set_input
         """The native view of a numpy array that fits as it is; None for anything else. Saves 14 of 17 us."""
-        if type(value) is not np.ndarray or self._sized:
+        if type(value) is not np.ndarray:
             return None
         known = self._types.get(index)
-        if known is None:
-            shape, dtype = self.input_type(index)
-            tensor = CTensor()
-            self._error.check(native().arm_graph_input_info(self._graph, index, byref(tensor), *self._error.args))
-            tensor.device = CDevice(1, 0)  # what is given lies on the host
-            known = self._types[index] = (shape, dtype.numpy, tensor)
+        if known is None or (self._sized and value.shape != known[0]):
+            info = self._input_info(index)
+            shape = value.shape if self._sized else tuple(info.shape[: info.ndim])  # sizes are checked where they bind
+            known = self._types[index] = (shape, tensor_dtype(info).numpy, on_host(shape, info.dtype))
         if value.shape != known[0] or value.dtype != known[1] or not value.flags.c_contiguous:
             return None
         known[2].data = value.__array_interface__["data"][0]
@@ -285,7 +279,7 @@ class GraphExecutor:
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
         for name, value in params.items():
             array = value.memory if isinstance(value, NDArray) else array_of(value, f"the parameter {name}")
-            if self._input_device(name) == 1:
+            if self._input_info(name).device.type == 1:
                 self._bind_input(name, NDArray(aligned(array)))
             else:
                 self._copy_input(name, NDArray(aligned(array)))
@@ -393,14 +387,21 @@ class GraphExecutor:
 
     def _shown_output(self, index: int) -> NDArray:
         if self._sized:
-            return self._view(native().arm_graph_output, index).copyto(cpu())
-        output = self._outputs.get(index)
-        if output is None:
             output = self._view(native().arm_graph_output, index)
-            self._shown[index] = weakref.ref(_looked_at(output))
-            if self._has_run and not self._variants:  # then its memory stays until an input or output is bound anew
-                self._outputs[index] = output
+            return NDArray(output.numpy(), DType(output.dtype))
+        known = self._outputs.get(index)
+        if known is not None:
+            return known
+        output = self._view(native().arm_graph_output, index)
+        self._shown[index] = weakref.ref(_looked_at(output))
+        if self._has_run and not self._variants:  # then its memory stays until an input or output is bound anew
+            self._outputs[index] = output
         return output
+
+    def output_array(self, index: int) -> Array:
+        """A numpy copy of an output."""
+        output = self.get_output(index)
+        return output.memory if self._sized else output.numpy()
 
     def _leave_outputs(self) -> None:
         """Give outputs that somebody looks at other memory: what another thread's run overwrites is not theirs."""
@@ -440,8 +441,7 @@ class GraphExecutor:
         dtype = tensor_dtype(tensor)
         place = Device(tensor.device.type, tensor.device.id)
         if place.device_type != 1:
-            shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-            return DeviceArray(shape, dtype, place, tensor.data or 0, self.handle)
+            return DeviceArray(tuple(tensor.shape[: tensor.ndim]), dtype, place, tensor.data or 0, self.handle)
         array = view(tensor, dtype, (self.handle, dict(self._held)))
         if any(not value.is_writable and value.tensor.data == tensor.data for value in self._held.values()):
             array.flags.writeable = False  # an input that is an output too

@@ -106,4 +106,4 @@ class ExecutorPool:
             else:
                 began = time.perf_counter()
                 profile.add(executor, began, *executor.trace())
-            return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+            return [executor.output_array(i) for i in range(executor.get_num_outputs())]

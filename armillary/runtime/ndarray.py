@@ -32,7 +32,7 @@ class ViewError(TypeMismatch, ValueError):
 class NDArray:
     """A tensor on a device."""
 
-    __slots__ = ("_array", "_dtype", "_tensor", "_keep", "device", "__weakref__")  # noqa: RUF023 - by meaning
+    __slots__ = ("_array", "_dtype", "_tensor", "device", "__weakref__")  # noqa: RUF023 - by meaning
 
     def __init__(self, array: Array, dtype: DType | None = None, device: Device | None = None) -> None:
         """Wrap a contiguous numpy array without copying; use `array()` for anything else.
@@ -56,7 +56,7 @@ class NDArray:
             array.flags.writeable = False  # what is written there would never reach the caller's array
         self._array = array
         self._dtype = dtype or dtype_of_array(array)
-        self._tensor, self._keep = describe(array, self._dtype)
+        self._tensor = describe(array, self._dtype)
 
     is_view = False  # each knows what it keeps alive
 
@@ -204,7 +204,7 @@ class DeviceArray(NDArray):
         self._dtype = dtype
         whole = _with_lanes(shape, dtype)
         self._array = np.broadcast_to(np.zeros((), dtype.numpy), whole)  # shape and dtype; one element of memory
-        host, self._keep = describe(np.empty(whole, dtype.numpy) if 0 in shape else self._array, dtype)
+        host = describe(np.empty(whole, dtype.numpy) if 0 in shape else self._array, dtype)
         self._memory = owner
         if not at:
             self._memory = allocated = _allocate(device, self._array.size * dtype.numpy.itemsize)

@@ -21,9 +21,8 @@ from armillary.base.files import MOST_BYTES, read_regular
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
 from armillary.errors import ConfigError, ModelError, Span
-from armillary.frontend.formats import MODEL_FILES, format_named, format_of
+from armillary.frontend.formats import MODEL_FILES, format_named, format_of, refuse_file
 from armillary.frontend.onnx.entry import from_file
-from armillary.frontend.refused import refuse_file
 from armillary.ir import IRModule
 from armillary.offload.contract import is_offload
 from armillary.target import Target, arm_cpu

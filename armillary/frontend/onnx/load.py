@@ -22,11 +22,11 @@ from armillary.base.files import MOST_MODEL_BYTES, read_regular
 from armillary.base.record import record
 from armillary.base.stored import Aside, FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.formats import refuse_file
 from armillary.frontend.onnx.plain import PlainModel, plain_model
 from armillary.frontend.onnx.proto import onnx, plain_domain, protobuf
 from armillary.frontend.onnx.signature import newest_opset
 from armillary.frontend.onnx.split import split_model
-from armillary.frontend.refused import refuse_file
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto

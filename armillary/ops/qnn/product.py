@@ -31,7 +31,7 @@ from armillary.ops.nn.dense import DenseAttrs, dense
 from armillary.ops.qnn._byte_convolutions import conv2d_of_bytes
 from armillary.ops.qnn._byte_products import are_bytes, byte_product, has_dots, joins_products
 from armillary.ops.qnn.quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
-from armillary.relay.expr import Constant, Expr, const
+from armillary.relay.expr import Constant, Expr, const, typical_of
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Axes, Follows
 from armillary.relay.op.macs import convolution_macs, product_macs
@@ -190,8 +190,9 @@ def dense_in_float(attrs: QDenseAttrs, args: Sequence[Expr]) -> tuple[Expr, Expr
     data, weight, zero, weight_zero = args[:4]
     if are_bytes(data, weight) and (has_dots() or joins_products(weight, weight_zero)):
         return None
-    rows = math.prod(tensor_of(data).static[:-1])
-    return in_float(data, weight, zero, weight_zero, 0) if rows >= MIN_ROWS else None
+    usual = typical_of(data)
+    many = usual is not None and math.prod(usual.static[:-1]) >= MIN_ROWS
+    return in_float(data, weight, zero, weight_zero, 0) if many else None
 
 
 @qconv2d.decompose

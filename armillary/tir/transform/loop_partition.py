@@ -346,10 +346,11 @@ class _Partitioner:
         if known is None:
             return None
         dtype = loop.var.dtype
-        if known.terms:
-            rest = build.cast(known.expr(item.a.dtype), dtype)
-        else:
-            rest = build.const(known.constant, dtype)
+        if not known.terms:  # a value that is read may be any of its type, and the bound none of the loop's
+            value = (factor - 1 - known.constant) // factor if factor > 0 else known.constant // -factor + 1
+            fits = dtype.min_value <= value <= dtype.max_value
+            return (factor < 0, build.const(value, dtype)) if fits else None
+        rest = build.cast(known.expr(item.a.dtype), dtype)
         if factor > 0:  # v < ceil(-rest / factor)
             return False, build.floordiv(build.sub(factor - 1, rest), build.const(factor, dtype))
         return True, build.add(build.floordiv(rest, build.const(-factor, dtype)), 1)
