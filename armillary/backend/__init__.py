@@ -69,7 +69,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         with self._lock:
             runner, static, main = self._runner(arrays)
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
-        result: tuple[Any, ...] = self._outputs(*_grouped(outputs, main))
+        result = self._outputs(*_grouped(outputs, main))
         return result
 
     def compile_open(self) -> bool:
