@@ -34,7 +34,7 @@ PLATFORMS = {  # zig's name of the machine and its C library, by the tag of the 
 }
 LARGEST_RUNTIME = 3_000_000
 RUNTIME = re.compile(
-    r"armillary/((__init__|errors|session)\.py|py\.typed|(artifact|base|runtime|rpc|exec)/.*"
+    r"armillary/((__init__|errors|session|wiring)\.py|py\.typed|(artifact|base|runtime|rpc|exec)/.*"
     r"|contrib/(__init__|graph_executor|pipeline_executor|utils)\.py|text/(__init__|cursor|extent)\.py)$"
 )
 _SUMMARY = "Loads and runs networks that Armillary compiled; the compiler is the package armillary"

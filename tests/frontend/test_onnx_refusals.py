@@ -239,7 +239,7 @@ def test_dropout_in_training_mode_is_refused() -> None:
         from_onnx(case.model, static_inputs=static)
 
 
-@pytest.mark.parametrize(("name", "way"), [("a.pt", "torch.onnx.export"), ("c.pdmodel", "paddle2onnx")])
+@pytest.mark.parametrize(("name", "way"), [("a.caffemodel", "caffe2onnx"), ("c.pdmodel", "paddle2onnx")])
 def test_files_of_other_frameworks_are_named(name: str, way: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(UnsupportedError, match=r"importing .* models directly is not supported") as error:
@@ -248,9 +248,10 @@ def test_files_of_other_frameworks_are_named(name: str, way: str, tmp_path: Path
 
 
 def test_a_file_of_another_importer_names_it(tmp_path: Path) -> None:
-    (tmp_path / "b.tflite").write_bytes(b"PK")
-    with pytest.raises(UnsupportedError, match=r"relay\.frontend\.from_tflite reads it"):
-        from_onnx(str(tmp_path / "b.tflite"))
+    for file, way in (("b.tflite", r"relay\.frontend\.from_tflite reads it"), ("a.pt", r"torch\.export\.load")):
+        (tmp_path / file).write_bytes(b"PK")
+        with pytest.raises(UnsupportedError, match=way):
+            from_onnx(str(tmp_path / file))
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".gguf", ".ckpt", ".npz", ".params"])

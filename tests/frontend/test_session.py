@@ -59,15 +59,18 @@ def test_open_sizes_are_compiled_once_by_the_constructor(monkeypatch: pytest.Mon
 
 def test_what_has_no_form_over_sizes_is_compiled_for_each_shape() -> None:
     value = onnx.helper.make_tensor_value_info
-    inputs = [value("x", TensorProto.FLOAT, ["n", 3])]
-    node = onnx.helper.make_node("Split", ["x"], ["y", "z"], axis=0)  # equal parts of an open axis
-    outputs = [value(name, TensorProto.FLOAT, [None, 3]) for name in ("y", "z")]
-    graph = onnx.helper.make_graph([node], "net", inputs, outputs)
-    with pytest.warns(RuntimeWarning, match="compiled for each shape that it meets: .*n"):
-        session = armillary.InferenceSession(onnx.helper.make_model(graph).SerializeToString())
+    inputs = [value("x", TensorProto.FLOAT, ["n", 1, 3, 3]), value("moved", TensorProto.FLOAT, ["n", 8, 2, 2])]
+    weight = onnx.numpy_helper.from_array(np.ones((1, 1, 2, 2), np.float32), "w")
+    node = onnx.helper.make_node("DeformConv", ["x", "w", "moved"], ["y"], kernel_shape=[2, 2])
+    graph = onnx.helper.make_graph([node], "net", inputs, [value("y", TensorProto.FLOAT, None)], [weight])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=8)
+    with pytest.warns(RuntimeWarning, match="compiled for each shape that it meets"):
+        session = armillary.InferenceSession(model.SerializeToString())
     for n in (2, 4):
-        x = np.random.default_rng(n).random((n, 3), np.float32)
-        np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], x[: n // 2])
+        x = np.random.default_rng(n).random((n, 1, 3, 3), np.float32)
+        wanted = x[..., :2, :2] + x[..., 1:, :2] + x[..., :2, 1:] + x[..., 1:, 1:]
+        got = session.run(["y"], {"x": x, "moved": np.zeros((n, 8, 2, 2), np.float32)})[0]
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
 def test_threads_may_share_a_session() -> None:

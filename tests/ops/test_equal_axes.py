@@ -23,7 +23,6 @@ KNOWN = {  # must be known when compiling, or leave what is read inside: blocks,
     "nn.depth_to_space": "whole blocks are read",
     "nn.lstm_cell": "of the compiler's own",
     "nn.space_to_depth": "whole blocks are read",
-    "split": "whole parts are read",
     "vision.yolo_reorg": "whole blocks are read",
 }
 

@@ -27,7 +27,7 @@ def test_equal_elements_leave_little_when_their_mean_is_taken_away(shape: tuple[
     data = np.full(shape, 0.99528474, np.float32)
     for level in (0, 3):
         got = _run("nn.standardize", data, level, axis=tuple(range(len(shape))), epsilon=1e-2)
-        assert np.abs(got).max() < 1e-5  # in order, 10,000 elements leave 9e-4
+        assert np.abs(got).max() < 5e-5  # 2.5e-5 by vectors of 8; in order, 10,000 elements leave 9e-4
 
 
 def test_a_softmax_of_ten_thousand_adds_up_to_one() -> None:
