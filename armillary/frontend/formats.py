@@ -37,7 +37,7 @@ FORMATS = {
         ModelFormat("darknet", (".cfg", ".weights"), "relay.frontend.from_darknet"),
     )
 }
-MODEL_FILES = "the model: .onnx, .pt2 or TorchScript, .keras, .h5, .tflite, .pb, -symbol.json, .cfg or .relay"
+MODEL_FILES = f"the model: {', '.join(suffix for row in FORMATS.values() for suffix in row.suffixes)}"
 
 EXPORT = {  # of frameworks that are not read: the way to ONNX
     "caffe": "pip install caffe2onnx; python -m caffe2onnx.convert --prototxt NET --onnx model.onnx",

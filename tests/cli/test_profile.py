@@ -252,7 +252,7 @@ def test_refusals_say_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "there is no such file" in capsys.readouterr().err
     (tmp_path / "model.bin").touch()
     assert main(["profile", str(tmp_path / "model.bin")]) == 4
-    assert "the model: .onnx, .pt2 or TorchScript" in capsys.readouterr().err
+    assert "the model: .onnx, .h5, .keras" in capsys.readouterr().err
     for option in ("--runs", "--threads", "--top"):
         with pytest.raises(SystemExit):
             main(["profile", "x.so", option, "-1"])

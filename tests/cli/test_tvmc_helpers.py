@@ -185,7 +185,7 @@ def test_forms_of_models(tmp_path: Path) -> None:
     assert "nn.dense" in str(module) and params == {}
     with pytest.raises(tvmc.TVMCException, match=", ".join(FORMATS)):
         tvmc.frontends.get_frontend_by_name("x")
-    with pytest.raises(tvmc.TVMCException, match=r"\.onnx, \.pt2 or TorchScript, \.keras"):
+    with pytest.raises(tvmc.TVMCException, match=r"the model: \.onnx, \.h5, \.keras"):
         tvmc.frontends.guess_frontend("a.txt2")
 
 

@@ -260,11 +260,12 @@ def test_old_files_store_products_by_input() -> None:
         check([evaluate(module["main"], [image(), *params.values()])], reference.outputs)
 
 
-def test_files_are_compiled_and_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", ["net.cfg", "net.weights"])
+def test_files_are_compiled_and_run(named: str, tmp_path: Path) -> None:
     reference = Reference(TINY, image()[0])
     (tmp_path / "net.cfg").write_text(text_of(TINY))
     (tmp_path / "net.weights").write_bytes(reference.file)
-    model, package, inputs, outputs = (str(tmp_path / name) for name in ("net.cfg", "m.tar", "in.npz", "out.npz"))
+    model, package, inputs, outputs = (str(tmp_path / name) for name in (named, "m.tar", "in.npz", "out.npz"))
     np.savez(inputs, data=image())
     assert main(["compile", model, "--target", "llvm", "-o", package]) == 0
     assert main(["run", package, "-i", inputs, "-o", outputs]) == 0

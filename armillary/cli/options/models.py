@@ -116,8 +116,9 @@ def load_model(
         return from_keras(file, shapes, "NHWC")
     if name == "pb":
         return from_tensorflow(file, shape=shapes)
+    if name == "darknet":  # the network of weights lies beside them
+        return from_darknet(str(Path(file).with_suffix(".cfg")) if Path(file).suffix == ".weights" else file, shapes)
     readers: dict[str, Callable[..., Imported]] = {
-        "darknet": from_darknet,
         "mxnet": from_mxnet,
         "pytorch": from_torch_file,
         "tflite": from_tflite,
