@@ -145,12 +145,12 @@ def measure(name: str, sizes: list[Sizes], threads: int, rounds: int) -> None:
         runs += [session(feed)] if session else []
         results = [run() for run in runs]
         scale = max(float(np.abs(value).max()) for value in results[-1])
-        far = max(float(np.abs(a - b).max()) for a, b in zip(results[0], results[-1], strict=True)) / scale
+        difference = max(float(np.abs(a - b).max()) for a, b in zip(results[0], results[-1], strict=True)) / scale
         times = least(runs, rounds, clock)
         shares.append([times[0] / other for other in times[1:]])
-        said = ",".join(f"{key}={value}" for key, value in row.items())
+        label = ",".join(f"{key}={value}" for key, value in row.items())
         columns = [f"{share:>{width}.2f}" for share, width in zip(shares[-1], (8, 15), strict=False)]
-        print(f"{said:>32}  {times[0] * 1e3:8.3f}  {'  '.join(columns)}  {far:10.1e}", flush=True)
+        print(f"{label:>32}  {times[0] * 1e3:8.3f}  {'  '.join(columns)}  {difference:10.1e}", flush=True)
     medians = [statistics.median(column) for column in zip(*shares, strict=True)]
     print(f"{'median':>32}  {'':8}  " + "  ".join(f"{m:>{w}.2f}" for m, w in zip(medians, (8, 15), strict=False)))
 

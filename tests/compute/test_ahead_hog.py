@@ -63,10 +63,10 @@ int main(int, char **arguments)
     const auto blocks = info.num_block_positions_per_image(Size2D(width, height));
     for(size_t y = 0; y < blocks.height; ++y)
         std::cout.write((char *)descriptors.ptr_to_element(Coordinates(0, int(y))), long(4 * blocks.width * values));
-    for(auto *found : {&windows, &best})
-        for(size_t k = 0; k < found->num_values(); ++k)
+    for(auto *detections : {&windows, &best})
+        for(size_t k = 0; k < detections->num_values(); ++k)
         {
-            const DetectionWindow &w = found->at(k);
+            const DetectionWindow &w = detections->at(k);
             const float row[] = {float(w.x), float(w.y), float(w.width), float(w.height), float(w.idx_class), w.score};
             std::cout.write((const char *)row, sizeof row);
         }

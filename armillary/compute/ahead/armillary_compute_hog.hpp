@@ -166,19 +166,19 @@ protected:
     const Size2D cell = info.cell_size();
     const size_t bins = info.num_bins(), across = length_->info()->dimension(0) / cell.width;
     tables_.emplace_back(new_tensor());
-    Tensor *found = tables_.back().get();
-    found->allocator()->init(TensorInfo(TensorShape(across * bins, length_->info()->dimension(1) / cell.height), 1, DataType::F32));
-    found->allocator()->allocate();
+    Tensor *table = tables_.back().get();
+    table->allocator()->init(TensorInfo(TensorShape(across * bins, length_->info()->dimension(1) / cell.height), 1, DataType::F32));
+    table->allocator()->allocate();
     const double ratio = double(bins) / (info.phase_type() == PhaseType::SIGNED ? 255 : 180);
-    loops("hog_votes", {found, length_, turn_}, {double(cell.width), double(cell.height), double(bins), ratio});
-    return found;
+    loops("hog_votes", {table, length_, turn_}, {double(cell.width), double(cell.height), double(bins), ratio});
+    return table;
   }
-  void blocks(const ITensor *votes, const HOGInfo &info, const ITensor *found) { // the descriptors of blocks of votes
+  void blocks(const ITensor *votes, const HOGInfo &info, const ITensor *descriptors) { // the descriptors of blocks of votes
     const Size2D cells = info.num_cells_per_block(), stride = info.num_cells_per_block_stride();
     const double bins = double(info.num_bins()), unlimited = 3.0e38;
     const bool is_sum = info.normalization_type() == HOGNormType::L1_NORM;
     const bool clips = info.normalization_type() == HOGNormType::L2HYS_NORM && info.l2_hyst_threshold() != 0;
-    loops("hog_blocks", {found, votes}, {double(cells.width) * bins, double(cells.height), double(stride.width) * bins,
+    loops("hog_blocks", {descriptors, votes}, {double(cells.width) * bins, double(cells.height), double(stride.width) * bins,
                                          double(stride.height), clips ? info.l2_hyst_threshold() : unlimited, double(is_sum)});
   }
 
@@ -270,20 +270,20 @@ public:
     if (detection_window_strides->num_values() != count) throw std::invalid_argument("NEHOGMultiDetection: a stride for each model");
     const PhaseType phase = multi_hog->model(0)->info()->phase_type();
     gradients(input, phase, border_mode, constant_border_value);
-    windows_ = detection_windows, suppresses_ = non_maxima_suppression, found_.clear(), detectors_.clear();
+    windows_ = detection_windows, suppresses_ = non_maxima_suppression, descriptors_.clear(), detectors_.clear();
     suppression_.configure(detection_windows, min_distance);
     for (size_t n = 0; n < count; n++) {
       const HOGInfo &info = *multi_hog->model(n)->info();
       if (info.phase_type() != phase) throw std::invalid_argument("NEHOGMultiDetection: directions of half turns and of whole ones");
-      found_.emplace_back(new_tensor());
-      found_.back()->allocator()->init(TensorInfo(info, unsigned(input->info()->dimension(0)), unsigned(input->info()->dimension(1))));
-      blocks(votes(info), info, found_.back().get());
+      descriptors_.emplace_back(new_tensor());
+      descriptors_.back()->allocator()->init(TensorInfo(info, unsigned(input->info()->dimension(0)), unsigned(input->info()->dimension(1))));
+      blocks(votes(info), info, descriptors_.back().get());
       detectors_.emplace_back(new NEHOGDetector);
       detectors_.back()->compute_on(device());
-      detectors_.back()->configure(found_.back().get(), multi_hog->model(n), detection_windows, detection_window_strides->at(n), threshold, n);
+      detectors_.back()->configure(descriptors_.back().get(), multi_hog->model(n), detection_windows, detection_window_strides->at(n), threshold, n);
     }
     finish();
-    for (auto &each : found_) each->allocator()->allocate();
+    for (auto &each : descriptors_) each->allocator()->allocate();
   }
   void run() override {
     VisionFunction::run();
@@ -294,7 +294,7 @@ public:
 
 private:
   IDetectionWindowArray *windows_ = nullptr;
-  std::vector<std::unique_ptr<Tensor>> found_;
+  std::vector<std::unique_ptr<Tensor>> descriptors_;
   std::vector<std::unique_ptr<NEHOGDetector>> detectors_;
   CPPDetectionWindowNonMaximaSuppressionKernel suppression_;
   bool suppresses_ = false;

@@ -41,7 +41,7 @@ FALLBACK = register_config_option(
 
 @dataclass
 class _Region:
-    """The nodes of a region in post order; `outside` are the values that come in; `call` once it is made."""
+    """The nodes of a region in post order; `outside` are the values that come in; `call` once there is one."""
 
     library: str
     nodes: list[Expr] = field(default_factory=list)
@@ -76,7 +76,7 @@ class _Partition:
     def __init__(
         self, prefix: str, name: str, function: Function, bind: bool, functions: dict[GlobalVar | str, Function]
     ) -> None:
-        self.prefix, self.name, self.function, self.bind, self.made = prefix, name, function, bind, functions
+        self.prefix, self.name, self.function, self.bind, self.functions = prefix, name, function, bind, functions
         self.memo: dict[int, Expr] = {}
         self.regions: dict[int, _Region] = {}
         self.region_of: dict[int, _Region] = {}
@@ -146,7 +146,7 @@ class _Partition:
 
     def _lift(self, region: _Region) -> Call:
         """Make the function of a region; return its call."""
-        number = len(self.made)
+        number = len(self.functions)
         prefix = f"{region.library}_{number}"
         local: dict[int, Expr] = {}
         params = []
@@ -163,7 +163,7 @@ class _Partition:
         symbol = f"{self.prefix}_{region.library}_{self.name}_{number}"
         attrs = (("Compiler", region.library), ("Primitive", 1), ("Inline", 1), ("global_symbol", symbol))
         name = GlobalVar(symbol)
-        self.made[name] = Function(tuple(params), body, ret_type, attrs)
+        self.functions[name] = Function(tuple(params), body, ret_type, attrs)
         call = Call(name, tuple(self.memo[id(value)] for value in region.outside))
         object.__setattr__(call, "_type", ret_type)  # a call by name has a type only within its module
         return call
