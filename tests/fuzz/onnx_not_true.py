@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 from onnx_seen import (
+    WEIGHT_PLACES,
     Seen,
     begins_before,
     declares_otherwise,
@@ -42,6 +43,7 @@ from onnx_seen import (
     repeats_category,
     rounds_places,
     rounds_size,
+    saturates_pairs,
     scaled_corners,
     scans_otherwise,
     skips_pixels,
@@ -100,6 +102,10 @@ NOT_TRUE: tuple[NotTrue, ...] = (
             op, ORT, "leaves out the product of the first state, which is 0, with a weight that is infinite", odd_state
         )
         for op in ("RNN", "GRU", "LSTM")
+    ),
+    *(
+        NotTrue(op, ORT, "without dot products of bytes it adds pairs of products in 16 bits", saturates_pairs)
+        for op in WEIGHT_PLACES
     ),
     NotTrue("MatMulInteger", ORT, "a product of no terms is left unwritten", lambda s: s.shape(0)[-1:] == (0,)),
     NotTrue("LRN", ORT, "takes squares from a sum that moves along the channels, which cancel", has_large),

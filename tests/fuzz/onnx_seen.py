@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from armillary.target.cpu import cpu_model
+
 Array = np.ndarray[Any, Any]
 
 
@@ -49,6 +51,26 @@ class Seen:
     def shape(self, place: int) -> tuple[int, ...]:
         """The shape of an input."""
         return self.types.get(self.node.input[place], (0, ()))[1]
+
+
+WEIGHT_PLACES = {
+    "MatMulInteger": 1,
+    "MatMulIntegerToFloat": 1,
+    "DynamicQuantizeMatMul": 1,
+    "ConvInteger": 1,
+    "QAttention": 1,
+    "DynamicQuantizeLSTM": 1,
+    "QLinearConv": 3,
+    "QLinearMatMul": 3,
+    "QGemm": 3,
+}
+
+
+def saturates_pairs(s: Seen) -> bool:
+    """Bytes times weights that may be signed, on x86 without dot products of bytes."""
+    host = cpu_model("llvm")
+    has_dots = host.arch != "x86_64" or {"avx512vnni", "avxvnni"} & host.features
+    return not has_dots and not s.reads(TensorProto.UINT8, WEIGHT_PLACES[s.node.op_type])
 
 
 def skips_pixels(s: Seen) -> bool:

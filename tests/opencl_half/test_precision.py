@@ -100,6 +100,16 @@ def test_kernels_compute_in_half_or_with_sums_in_float() -> None:
     assert "half" not in source(relay.build(NETWORK, "opencl"))
 
 
+def test_a_kernel_that_only_loads_halves_defines_how() -> None:
+    """A product of halves with float32 sums and results: nothing in it has the type of a half."""
+    x, w = relay.var("x", shape=(8, 4096), dtype="float16"), relay.var("w", shape=(8, 4096), dtype="float16")
+    product = relay.nn.dense(x, w, out_dtype="float32")
+    text = source(relay.build(armillary.IRModule.from_expr(relay.Function([x, w], product)), "opencl"))
+    _, separator, kernels = text.partition("#endif")
+    assert "half_guarded(" in kernels and "half_t" not in kernels
+    assert separator and "#define half_guarded(" in text
+
+
 @pytest.mark.parametrize("name", ["nn.contrib_conv2d_NCHWc", "opencl.conv2d_winograd", "ml.pair_probabilities"])
 def test_operators_called_by_name_in_half_compute_in_float(name: str) -> None:
     """Without a word on sums: products of blocks, transforms, and iterations, which gave NaN in half."""

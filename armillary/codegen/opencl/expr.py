@@ -80,16 +80,12 @@ class ExprEmitter(C.ExprEmitter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.computes_in_half = False  # so that the program needs half.TYPES
         self.of_vectors: set[Buffer] = set()  # private arrays of float4 or half_t4
         self.in_memory: set[Buffer] = set()  # the arguments that are no images: others hold what is computed
 
     def kind(self, dtype: DType) -> str:
         """The type of a value: half_t, where C has float."""
-        if not is_half(dtype):
-            return C.c_type(dtype)
-        self.computes_in_half = True
-        return half.TYPE
+        return half.TYPE if is_half(dtype) else C.c_type(dtype)
 
     def rounded(self, dtype: DType, text: str) -> str:
         """A result that may have been computed in float."""

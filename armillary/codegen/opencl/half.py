@@ -8,6 +8,8 @@ bytes. Who writes them: `expr.py`, `vector.py`, `texel.py`, `source.py`.
 
 from __future__ import annotations
 
+import re
+
 TYPE = "half_t"
 MASK = "half_mask"  # of a vector: what `select` takes beside it
 READ_IMAGE = "half_read_image"
@@ -68,6 +70,7 @@ NAMES = frozenset(
         "guarded",
     )
 ) | frozenset(f"half_{name}_{n}" for name in ("word", "of_word", "store_aligned") for n in _LANES)
+_NAMED = re.compile(rf"\b(?:convert_)?(?:{'|'.join(NAMES)})")
 HELPERS = {
     "lane4h": "static inline half_t armillary_lane4h(half_t4 x, int lane) {\n"
     "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
@@ -78,6 +81,11 @@ HELPERS = {
     "half_of": "static inline half_t armillary_half_of(ushort bits) {\n"
     "  return (half_t)vload_half(0, (half*)&bits);\n}\n",
 }
+
+
+def are_named_in(text: str) -> bool:
+    """Whether the text of a kernel or helper needs TYPES before it."""
+    return _NAMED.search(text) is not None
 
 
 def load(address: str) -> str:

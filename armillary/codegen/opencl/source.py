@@ -146,18 +146,16 @@ def emit_source(function: DeviceFunction) -> str:
     """The OpenCL C source of one function: helpers, then kernels, with an empty line between blocks."""
     helpers: set[str] = set()
     kernels = []
-    in_half = False
     for kernel in function.kernels:
         m = KernelEmitter(function, kernel)
         _kernel(m)
         helpers |= m.helpers
-        in_half = in_half or m.computes_in_half
         kernels.append(m.writer.text())
     texts = [HELPERS[name] for name in HELPERS if name in helpers and HELPERS[name]]
     blocks = [spelled(text).strip("\n") for text in (*texts, *kernels)]
     if any("double" in block for block in blocks):
         blocks.insert(0, _DOUBLES)
-    if in_half:
+    if any(half.are_named_in(block) for block in blocks):
         blocks.insert(0, half.TYPES)
     return "\n\n".join(blocks) + "\n"
 
