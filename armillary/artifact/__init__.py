@@ -25,9 +25,12 @@ from armillary.artifact.params import type_code as type_code
 from armillary.artifact.params import write_params as write_params
 from armillary.base.dtype import DType
 from armillary.base.extent import LARGEST, sizes_of
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import ArtifactError, ParseError, TypeMismatch
-from armillary.text.extent import parse_extent
+
+with deferred():  # most packages have no sizes
+    from armillary.text.extent import parse_extent
 
 ABI_VERSION = 1
 MAX_NODES = 1 << 20

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]  # Any: an array of whatever dtype
 NumpyDtype: TypeAlias = np.dtype[Any]  # Any: whatever scalar
+Array: TypeAlias = np.ndarray[tuple[int, ...], NumpyDtype]  # numpy.typing would be one more import at every start
 AnyFunction: TypeAlias = Callable[..., Any]  # Any: a function that is passed on, whatever its signature

@@ -11,14 +11,16 @@ import contextlib
 import ctypes
 import mmap
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from armillary.base.aliases import Array, NumpyDtype
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 ALIGNMENT = 64
 _HUGE_PAGE = 1 << 21

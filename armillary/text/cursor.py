@@ -7,20 +7,18 @@ a ParseError that names the source, line, column, what was found and what was ex
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 
 from armillary.errors import ParseError, Span
 
-_TOKEN = re.compile(
-    r"""(?P<space>[ \t\r]+) | (?P<newline>\n) | (?P<comment>(?://|\#)[^\n]*)
+_TOKEN = r"""(?P<space>[ \t\r]+) | (?P<newline>\n) | (?P<comment>(?://|\#)[^\n]*)
       | (?P<block>/\*)
       | (?P<string>"(?:[^"\\\n]|\\.)*")
       | (?P<number>(?:0x[0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)(?:f\d*|i\d+|u\d+)?)
       | (?P<name>[%@]?[A-Za-z_][A-Za-z0-9_]*(?:[.:][A-Za-z0-9_]+)*|[%@]\d+)
-      | (?P<symbol>->|=>|==|!=|<=|>=|&&|\|\||<<|>>|//|[-+*/%<>=!&|^~?:;,.(){}\[\]@\#])""",
-    re.VERBOSE | re.DOTALL,
-)
+      | (?P<symbol>->|=>|==|!=|<=|>=|&&|\|\||<<|>>|//|[-+*/%<>=!&|^~?:;,.(){}\[\]@\#])"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +31,16 @@ class Token:
     column: int
 
 
-_PLAIN_TOKEN = re.compile(
-    _TOKEN.pattern.replace(r"(?://|\#)[^\n]*", r"\#[^\n]*").replace("[%@]?", "@?").replace(r"|[%@]\d+", ""),
-    re.VERBOSE | re.DOTALL,
-)
 _MOST_DIGITS = 400  # the longest float has 309 digits before its point
 _BOUND = re.compile(r"/\*|\*/")
+
+
+@functools.cache
+def _pattern(slash_comments: bool) -> re.Pattern[str]:
+    text = _TOKEN
+    if not slash_comments:
+        text = text.replace(r"(?://|\#)[^\n]*", r"\#[^\n]*").replace("[%@]?", "@?").replace(r"|[%@]\d+", "")
+    return re.compile(text, re.VERBOSE | re.DOTALL)
 
 
 def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> list[Token]:
@@ -46,7 +48,7 @@ def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> 
 
     Without `slash_comments`, `//` and `%` are always symbols (divisions, in the loop language).
     """
-    pattern = _TOKEN if slash_comments else _PLAIN_TOKEN
+    pattern = _pattern(slash_comments)
     tokens: list[Token] = []
     position, line, start = 0, 1, 0
     while position < len(text):

@@ -150,6 +150,7 @@ int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads);
 int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error);
 
 /* Params */
+uint32_t arm_crc32_join(uint32_t first, uint32_t second, size_t second_size); /* the sum of one text and the next */
 typedef int (*arm_param_visit)(void *context, const char *name, const arm_tensor *value, arm_error *error);
 int arm_params_read(const void *blob, size_t size, arm_param_visit visit, void *context, arm_error *error);
 #define ARM_PARAMS_MAGIC UINT64_C(0xF7E58D4F05049CB7)

@@ -9,13 +9,15 @@
 
 #include <string.h>
 
+#define POLYNOMIAL UINT32_C(0xEDB88320)
+
 static uint32_t table[8][256];
 static _Atomic int is_made;
 
 static void make_table(void) { /* by several threads at once, all write the same */
   for (uint32_t i = 0; i < 256; i++) {
     uint32_t value = i;
-    for (int bit = 0; bit < 8; bit++) value = (value >> 1) ^ (value & 1 ? UINT32_C(0xEDB88320) : 0);
+    for (int bit = 0; bit < 8; bit++) value = (value >> 1) ^ (value & 1 ? POLYNOMIAL : 0);
     table[0][i] = value;
   }
   for (uint32_t i = 0; i < 256; i++)
@@ -95,4 +97,21 @@ uint32_t arm_crc32(uint32_t crc, const void *data, size_t size) {
   }
 #endif
   return ~by_tables(crc, p, size);
+}
+
+/* Of polynomials modulo the CRC's; bit 31 is the coefficient of 1. */
+static uint32_t product(uint32_t a, uint32_t b) {
+  uint32_t sum = 0;
+  for (int bit = 31; bit >= 0; bit--) {
+    if (a >> bit & 1) sum ^= b;
+    b = (b >> 1) ^ (b & 1 ? POLYNOMIAL : 0);
+  }
+  return sum;
+}
+
+uint32_t arm_crc32_join(uint32_t first, uint32_t second, size_t second_size) {
+  uint32_t shift = UINT32_C(1) << 31; /* x to the power of 8 second_size: as if as many zeros followed */
+  for (uint32_t square = UINT32_C(1) << 23; second_size > 0; second_size >>= 1, square = product(square, square))
+    if (second_size & 1) shift = product(shift, square);
+  return product(shift, first) ^ second;
 }
