@@ -49,10 +49,6 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("relay.transform.AlterOpLayout",),
         "By the rules that a script registers, and then by them alone; without any, the target's own blocked layouts.",
     ),
-    (
-        ("relay.dataflow_pattern.is_op",),
-        "Rewriting begins at inputs; values that others read may be part of a match.",
-    ),
     (("relay.nn.deformable_conv2d",), "As in Relay: 0 above and left of the image; ONNX's rule interpolates there."),
     (
         ("relay.random.threefry_key",),

@@ -80,12 +80,12 @@ class Expr(Node):
     def __getitem__(self, index: object) -> Expr:
         """Field `index` of a tuple-typed expression; a negative index counts from the end."""
         try:
-            position = self._field_number(index)
+            position = _field_number(index, len(self._field_types()))
         except TypeMismatch:
             if not isinstance(index, int) or index < 0 or not has_untyped(self):
                 raise
             return TupleGetItem(self, index)  # checked when the variables have types
-        return self.fields[position] if isinstance(self, Tuple) else TupleGetItem(self, position)
+        return TupleGetItem(self, position)
 
     def __iter__(self) -> Iterator[Expr]:
         return iter([self[k] for k in range(len(self._field_types()))])
@@ -96,14 +96,6 @@ class Expr(Node):
             hint = "relay.take or relay.strided_slice read elements of a tensor"
             raise TypeMismatch(f"only tuples have fields, got {ty}", hint=hint)
         return ty.fields
-
-    def _field_number(self, index: object) -> int:
-        count = len(self._field_types())
-        if isinstance(index, bool) or not isinstance(index, int | np.integer):
-            raise TypeMismatch(f"a field of a tuple is named by an int, got {type(index).__name__}")
-        if not -count <= index < count:
-            raise TypeMismatch(f"field {index} of a tuple of {count} fields: {self.checked_type}")
-        return int(index) % count
 
     def astype(self, dtype: str) -> Expr:
         """A cast to another type."""
@@ -171,6 +163,14 @@ class TupleWrapper:
 
     def __iter__(self) -> Iterator[Expr]:
         return iter([self[k] for k in range(self.size)])
+
+
+def _field_number(index: object, count: int) -> int:
+    if isinstance(index, bool) or not isinstance(index, int | np.integer):
+        raise TypeMismatch(f"a field of a tuple is named by an int, got {type(index).__name__}")
+    if not -count <= index < count:
+        raise TypeMismatch(f"field {index} of a tuple of {count} fields")
+    return int(index) % count
 
 
 def _as_whole(value: object) -> object:
@@ -251,6 +251,10 @@ class Tuple(Expr):
     if TYPE_CHECKING:  # as scripts write it: a list
 
         def __init__(self, fields: Sequence[Expr], span: Span | None = None) -> None: ...
+
+    def __getitem__(self, index: object) -> Expr:
+        """A field; a negative index counts from the end."""
+        return self.fields[_field_number(index, len(self.fields))]
 
     def __len__(self) -> int:
         return len(self.fields)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import templates  # noqa: F401  (registers templates)
 
@@ -148,3 +150,36 @@ def test_options_that_cannot_be_are_refused() -> None:
         autotvm.LocalBuilder(build_func="gcc")
     with pytest.raises(TuningError, match="unknown runner 'remote'"):
         autotvm.measure_option(runner="remote")
+
+
+def test_trials_get_the_arguments_that_a_runner_is_given() -> None:
+    task = autotvm.task.create("test/matmul", (16, 16, 16, "float32"), "llvm")
+    runner = autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0)
+    batch = create_measure_batch(task, autotvm.measure_option("local", runner))
+    runner.ref_input = [np.ones((16, 16), "float32")] * 3
+    (right,) = batch([MeasureInput(task.target, task, task.config_space.get(3))])
+    runner.ref_input = [np.ones((16, 8), "float32")] * 3
+    (wrong,) = batch([MeasureInput(task.target, task, task.config_space.get(3))])
+    batch.close()
+    assert right.error_no == 0
+    assert "ref_input has float32 (16, 8)" in wrong.error
+
+
+def test_trials_are_submitted_to_an_executor_that_a_runner_is_given() -> None:
+    task = autotvm.task.create("test/matmul", (16, 16, 16, "float32"), "llvm")
+    runner = autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0)
+    submitted = []
+
+    class Counted(autotvm.measure.executor.Executor):
+        def submit(self, func: Any, *args: object, **kwargs: object) -> Future[MeasureResult]:
+            submitted.append(args)
+            future: Future[MeasureResult] = Future()
+            future.set_result(func(*args, **kwargs))
+            return future
+
+    runner.executor = Counted()
+    batch = create_measure_batch(task, autotvm.measure_option("local", runner))
+    (result,) = batch([MeasureInput(task.target, task, task.config_space.get(3))])
+    batch.close()
+    assert result.error_no == 0
+    assert len(submitted) == 1

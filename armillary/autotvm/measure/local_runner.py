@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.executor import Executor
 from armillary.autotvm.measure.measure import (
     NO_ROOM,
     BuildResult,
@@ -32,6 +33,7 @@ from armillary.autotvm.measure.measure import (
 from armillary.autotvm.measure.processes import run_all, short_error
 from armillary.autotvm.measure.trial import save_answer
 from armillary.autotvm.task.task import Shapes, Task
+from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
 from armillary.base.files import disk_fault, scratch_folder
 from armillary.driver.library import FunctionLibrary
@@ -77,7 +79,11 @@ class LocalRunner:
         self.timing = {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
         if enable_cpu_cache_flush:
             self.timing["f_preproc"] = FLUSH  # type: ignore[assignment]  # JSON values
+        self.executor: Executor | None = None  # what trials are submitted to, instead of one by one from here
+        self._ref_input: list[Array] | None = None
+        self._arguments_file = ""  # the file of them
         self._reference, self.device = "", "cpu"
+        self._task: Task | None = None
         self._shapes: Sequence[Shapes] = ({},)
         self._server: subprocess.Popen[str] | None = None
         self._stack = ExitStack()
@@ -86,28 +92,57 @@ class LocalRunner:
     def set_task(self, task: Task) -> None:
         """Compute the task's reference."""
         self.device = device_kind(task.target)
-        self._reference, self._shapes = "", task.template.shapes(task)
+        self._task, self._shapes = task, task.template.shapes(task)
+        self._refer_to(task)
+
+    def _refer_to(self, task: Task) -> None:
+        self._reference = ""
         if self.checks:
             key = (task.workload, str(task.sizes), "" if task.around is None else str(task.around))
             if key not in self._answers:
                 self._answers[key] = self._answer_of(task)
             self._reference = self._answers[key]
 
+    @property
+    def ref_input(self) -> list[Array] | None:
+        """The arguments of functions that are tuned; None: random values."""
+        return self._ref_input
+
+    @ref_input.setter
+    def ref_input(self, value: Sequence[Array] | None) -> None:
+        self._answers, self._arguments_file = {}, ""  # of other values
+        self._ref_input = None if value is None else list(value)
+        if self._task is not None:
+            self._refer_to(self._task)
+
+    def _file_of(self, arguments: Sequence[Array] | None) -> str:
+        """The file with the arguments, which are the same until `ref_input` is set again; "" without any."""
+        if arguments and not self._arguments_file:
+            self._arguments_file = str(self._stack.enter_context(scratch_folder()) / "arguments.npz")  # until `close`
+            save_answer(self._arguments_file, arguments)
+        return self._arguments_file
+
     def get_build_kwargs(self) -> dict[str, Any]:
         return {}
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
         """Run and time each library."""
-        libraries = [built.filename for built in build_results if not built.error_no]
-        if self.device != "cpu" and len(libraries) > 1:
+        if self.device != "cpu" and len(build_results) > 1:
+            libraries = [built.filename for built in build_results if not built.error_no]
             self._ask("", libraries=libraries, timeout=self.timeout)
-        return [self._one(built) for _, built in zip(measure_inputs, build_results, strict=True)]
+        pairs = zip(measure_inputs, build_results, strict=True)
+        if self.executor is None:
+            return [self._one(built, self.ref_input) for _, built in pairs]
+        futures = [self.executor.submit(self._one, built, self.ref_input) for _, built in pairs]
+        return [future.result() for future in futures]
 
-    def _one(self, built: BuildResult) -> MeasureResult:
+    def _one(self, built: BuildResult, ref_input: Sequence[Array] | None) -> MeasureResult:
+        """The result of a library, with these arguments or with random ones."""
         if built.error_no:
             return MeasureResult((), built.error_no, built.time_cost, time.time(), built.error)
         start = time.monotonic()
-        answer_of_worker = self._ask(built.filename, reference=self._reference)
+        arguments = self._file_of(ref_input)
+        answer_of_worker = self._ask(built.filename, reference=self._reference, arguments=arguments)
         spent = built.time_cost + time.monotonic() - start
         if self.cooldown_interval:
             time.sleep(self.cooldown_interval)
@@ -133,7 +168,10 @@ class LocalRunner:
 
         ((message, how, _),) = run_all([build], _REFERENCE_SECONDS, 1)
         if not how and not message and library.exists():
-            saved = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS, device="cpu")
+            arguments = self._file_of(self.ref_input)
+            saved = self._ask(
+                str(library), save=str(answer), timeout=_REFERENCE_SECONDS, device="cpu", arguments=arguments
+            )
             message = saved["error"]
         if disk_fault(how or message):
             raise ArtifactError(f"the reference cannot be computed: {disk_fault(how or message)}", hint=NO_ROOM)
@@ -151,6 +189,7 @@ class LocalRunner:
         timeout: float = 0,
         device: str = "",
         libraries: Sequence[str] = (),
+        arguments: str = "",
     ) -> dict[str, Any]:
         request = {
             "library": library,
@@ -158,6 +197,7 @@ class LocalRunner:
             "device": device or self.device,
             "reference": reference,
             "save": save,
+            "arguments": arguments,
             "seed": self.seed,
             "shapes": list(self._shapes),
             "timing": self.timing,
@@ -196,7 +236,7 @@ class LocalRunner:
             ended(server)
             server.stdout.close()
         self._stack.close()
-        self._stack, self._answers = ExitStack(), {}
+        self._stack, self._answers, self._arguments_file = ExitStack(), {}, ""
 
 
 def ended(server: subprocess.Popen[str]) -> int:

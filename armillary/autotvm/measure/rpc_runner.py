@@ -10,6 +10,7 @@ answer is compared with the reference, which is computed here. Sessions: `armill
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import platform
@@ -26,7 +27,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
 from armillary.autotvm.measure.processes import short_error
-from armillary.autotvm.measure.trial import difference, random_input, set_inputs, without_extremes
+from armillary.autotvm.measure.trial import check_arguments, difference, random_input, set_inputs, without_extremes
 from armillary.autotvm.task.task import Task
 from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
@@ -136,18 +137,18 @@ class RPCRunner(LocalRunner):
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
         """Run and time each library, on several devices at a time."""
         with ThreadPoolExecutor(self.n_parallel) as devices:
-            result = list(devices.map(self._one, build_results))
+            result = list(devices.map(self._one, build_results, itertools.repeat(self.ref_input)))
         self._done.add(result)
         with contextlib.suppress(RPCError):  # who watches the page misses a point of the curve
             rpc.connect_tracker(self.host, self.port).report({"key": self.key, **self._done.report()})
         return result
 
-    def _one(self, built: BuildResult) -> MeasureResult:
+    def _one(self, built: BuildResult, ref_input: Sequence[Array] | None) -> MeasureResult:
         if built.error_no:
             return MeasureResult((), built.error_no, built.time_cost, time.time(), built.error)
         start = time.monotonic()
         try:
-            costs = self._patiently(built.filename)
+            costs = self._patiently(built.filename, ref_input or ())
         except RPCSessionTimeoutError as error:
             return failed(MeasureErrorNo.RUN_TIMEOUT, short_error(error), _spent(built, start))
         except WrongAnswerError as error:
@@ -160,12 +161,12 @@ class RPCRunner(LocalRunner):
             time.sleep(self.cooldown_interval)
         return MeasureResult(without_extremes(costs), 0, _spent(built, start), time.time())
 
-    def _patiently(self, path: str) -> list[float]:
+    def _patiently(self, path: str, values: Sequence[Array]) -> list[float]:
         """Times on a device; on another one where the connection to it breaks or its disk is full."""
         for left in reversed(range(ATTEMPTS)):
             session = self._session()
             try:
-                return self._on_device(session, path)
+                return self._on_device(session, path, values)
             except ArmillaryError as error:
                 is_full = bool(disk_fault(error.message))
                 if is_full and not left:
@@ -189,7 +190,7 @@ class RPCRunner(LocalRunner):
                     raise NoSessionError(error.message, hint="--resume goes on with what the log has") from None
             time.sleep(_PAUSE)
 
-    def _on_device(self, session: RPCSession, path: str) -> list[float]:
+    def _on_device(self, session: RPCSession, path: str, values: Sequence[Array]) -> list[float]:
         with session:
             session.upload(path)
             module = session.load_module(os.path.basename(path))
@@ -208,15 +209,18 @@ class RPCRunner(LocalRunner):
                     costs.append(np.array(timed.results))
                 self._check(answer)
                 return [float(cost) for cost in np.sum(costs, axis=0)]
-            arguments, outputs = self._arguments(session, module.entry_func.row)
+            arguments, outputs = self._sent(session, module.entry_func.row, values)
             module.entry_func(*arguments)
             self._check([tensor.numpy() for tensor in outputs])
             measure = module.time_evaluator(module.entry_name, session.device(self.device), **timing)
             return list(measure(*arguments).results)
 
-    def _arguments(self, session: RPCSession, row: FunctionRow) -> tuple[list[RemoteNDArray], list[RemoteNDArray]]:
+    def _sent(
+        self, session: RPCSession, row: FunctionRow, values: Sequence[Array]
+    ) -> tuple[list[RemoteNDArray], list[RemoteNDArray]]:
         """All arguments there, and those of them that are results."""
         buffers, outputs = [], []
+        check_arguments(row, values)
         for place, argument in enumerate(row.args):
             shape = tuple(int(n) for n in argument.shape)
             if argument.role == "out":
@@ -224,7 +228,8 @@ class RPCRunner(LocalRunner):
                 outputs[-1].copyfrom(np.zeros(shape, random_input(0, (1,), argument.dtype, 0).dtype))
                 buffers.append(outputs[-1])
             else:
-                buffers.append(session.sent(np.array(random_input(place, shape, argument.dtype, self.seed))))
+                value = values[place] if values else random_input(place, shape, argument.dtype, self.seed)
+                buffers.append(session.sent(np.array(value)))
         return buffers, outputs
 
     def _check(self, answer: list[Array]) -> None:

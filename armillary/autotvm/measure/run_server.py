@@ -1,8 +1,8 @@
 """The process that runs trials: it forks for each, so that a kernel that crashes or hangs takes one fork with it.
 
 In: requests on stdin, a JSON object in a line each: library, device, timing, seed, timeout, shapes (of inputs with open
-axes, at each size that is run), and reference (an answer to compare with) or save (where to write the answer). Out: on
-stdout a JSON object in a line: costs, error_no, error.
+axes, at each size that is run), arguments (a file of them, or ""), and reference (an answer to compare with) or save
+(where to write the answer). Out: on stdout a JSON object in a line: costs, error_no, error.
 A request with `libraries` has a device's driver compile their kernels, several at a time. Invariant: one trial runs at
 a time; this process loads no library itself, starts no threads, and ends with its parent (stdin closes). Trials on a
 CPU have a process each; those on a device one that has opened it, until a trial ends it. The other side:
@@ -119,7 +119,8 @@ def _run(request: Request) -> Request:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         of_library = functools.partial(trial.prepare, request["library"], request["seed"], request["device"])
-        sizes = [of_library(shapes) for shapes in request["shapes"]]
+        arguments = _reference(request["arguments"]) if request["arguments"] else ()
+        sizes = [of_library(shapes, arguments) for shapes in request["shapes"]]
         for prepared in sizes:
             prepared.run()
         answer = [output for prepared in sizes for output in prepared.outputs()]

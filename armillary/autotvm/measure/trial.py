@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from armillary import runtime
+from armillary.artifact import FunctionRow
 from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.base.record import record
@@ -57,25 +58,35 @@ def random_input(place: int, shape: tuple[int, ...], dtype: str, seed: int) -> A
     return result
 
 
-def prepare(path: str, seed: int = 0, kind: str = "cpu", shapes: Shapes = MappingProxyType({})) -> Prepared:
-    """Load a library and give it inputs, on a device of a kind; `shapes`: of inputs with open axes."""
+def prepare(
+    path: str,
+    seed: int = 0,
+    kind: str = "cpu",
+    shapes: Shapes = MappingProxyType({}),
+    arguments: Sequence[Array] = (),
+) -> Prepared:
+    """Load a library and give it inputs, on a device of a kind; `shapes`: of inputs with open axes.
+
+    A function gets `arguments` instead of random values where there are any, one for each of its own.
+    """
     module, where = runtime.load_module(path), device(kind)
     if module.graph_json is None:
-        return _function(module, seed, where)
+        return _function(module, seed, where, arguments)
     has_others = kind == "cpu" and runtime.num_threads() > 1
     other = runtime.load_module(path) if has_others else None  # executors of one module share their weights
     return _graph(module, seed, where, other, shapes)
 
 
-def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
+def _function(module: runtime.Module, seed: int, where: Device, values: Sequence[Array]) -> Prepared:
     function = module.entry_func
     arguments, outputs = [], []
+    check_arguments(function.row, values)
     for place, row in enumerate(function.row.args):
         shape = tuple(n for n in row.shape if isinstance(n, int))
         if len(shape) != len(row.shape):
             raise ExecutionError(f"{function.name}: the argument {row.name} has the symbolic shape {row.shape}")
         tensor = runtime.empty(shape, row.dtype, where)
-        array = random_input(place, shape, str(row.dtype), seed)
+        array = values[place] if values else random_input(place, shape, str(row.dtype), seed)
         if row.role == "out":
             array = np.zeros_like(array)
             outputs.append(tensor)
@@ -83,6 +94,16 @@ def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
         arguments.append(tensor)
     call = function.prepare(*arguments)
     return Prepared(call.run, call.time, lambda: [t.numpy() for t in outputs])
+
+
+def check_arguments(row: FunctionRow, values: Sequence[Array]) -> None:
+    """ExecutionError where values, if there are any, are no arguments of a function."""
+    if values and len(values) != len(row.args):
+        raise ExecutionError(f"{row.name}: it takes {len(row.args)} arguments, ref_input has {len(values)}")
+    for argument, value in zip(row.args, values, strict=False):
+        got, wanted = f"{value.dtype} {value.shape}", f"{argument.dtype} {tuple(argument.shape)}"
+        if got != wanted:
+            raise ExecutionError(f"{row.name}: ref_input has {got} for {argument.name}, wanted {wanted}")
 
 
 def _graph(module: runtime.Module, seed: int, where: Device, other: runtime.Module | None, shapes: Shapes) -> Prepared:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from armillary.base.boundary import boundary
@@ -19,9 +20,9 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
-from armillary.relay.pattern.partition import outline_matches
+from armillary.relay.pattern.partition import outline_matches, separate_matches
 from armillary.relay.types import Type
-from armillary.relay.walk import map_children, post_order
+from armillary.relay.walk import map_children, not_primitive, post_order
 
 Bindings = dict["DFPattern", Expr]
 Check = Callable[[Expr], str | bool | None]
@@ -353,7 +354,7 @@ def _has_attrs(expr: object, wanted: Mapping[str, object]) -> bool:
 
 def partition(pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
     """Put what a pattern matches into functions with the given attributes, where `check` accepts it: partition.py."""
-    return outline_matches(lambda root: match(pattern, root), expr, attrs, check)
+    return outline_matches(partial(_all_bindings, pattern), expr, attrs, check)
 
 
 def match(pattern: DFPattern, expr: object) -> Bindings | None:
@@ -361,6 +362,18 @@ def match(pattern: DFPattern, expr: object) -> Bindings | None:
     if not isinstance(pattern, DFPattern):
         raise TypeMismatch(f"expected a pattern, got {type(pattern).__name__}", hint="start with is_op, wildcard…")
     return _match(pattern, expr, {})
+
+
+def _all_bindings(pattern: DFPattern, expr: Expr) -> list[Bindings]:
+    """What a pattern matched, then what it matched again below: where a wildcard was redirected to one around it."""
+    first = match(pattern, expr)
+    result = [] if first is None else [first]
+    for bindings in result:
+        for part, at in bindings.items():
+            if isinstance(part, WildcardPattern) and part.target is not None:
+                below = match(part.target, at)
+                result += [] if below is None else [below]
+    return result
 
 
 def _match(pattern: DFPattern, expr: Any, have: Bindings) -> Bindings | None:
@@ -479,7 +492,7 @@ def _check(p: CheckPattern, e: object, have: Bindings) -> Bindings | None:
 
 
 def _dominator(p: DominatorPattern, e: object, have: Bindings) -> Bindings | None:
-    """Walk back from the child; every way must end at the parent, through nodes of the path, or at a constant."""
+    """Walk back from the child; every way ends at the parent, through nodes of the path, or at what is not computed."""
     result = _match(p.child, e, have)
     if result is None or not isinstance(e, Call):
         return None
@@ -492,11 +505,16 @@ def _dominator(p: DominatorPattern, e: object, have: Bindings) -> Bindings | Non
         parent = _match(p.parent, at, result)
         if parent is not None:
             result = parent
-        elif isinstance(at, Call) and _match(p.path, at, {}) is not None:
-            pending.extend(at.args)
+        elif (computed := _computed_inputs(at)) and _match(p.path, at, {}) is not None:
+            pending.extend(computed)
         else:
             return None
     return result if p.parent in result else None
+
+
+def _computed_inputs(expr: Expr) -> list[Expr]:
+    """The arguments of a call that are no variables: a bias on the way from a dominator is fed by nobody."""
+    return [arg for arg in expr.args if not isinstance(arg, Var | Constant)] if isinstance(expr, Call) else []
 
 
 _MATCHERS: dict[type, Callable[[Any, Any, Bindings], Bindings | None]] = {
@@ -538,7 +556,7 @@ class DFPatternCallback:
 def rewrite(
     callbacks: DFPatternCallback | Sequence[DFPatternCallback], expr: Expr, mod: IRModule | None = None
 ) -> Expr:
-    """Apply the callbacks bottom-up, one after another, until none changes anything."""
+    """Apply the callbacks one after another, each to its outermost matches, until none changes anything."""
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
     for round_ in range(_MAX_ROUNDS):
         before = expr
@@ -556,11 +574,15 @@ def _rewrite_once(rule: DFPatternCallback, root: Expr, module: IRModule | None) 
         raise TypeMismatch(f"{type(rule).__name__}: its pattern is not set", hint="set self.pattern in __init__")
     if rule.require_type:
         infer_type(root, module)
+    order = post_order(root, not_primitive)
+    matches = separate_matches(partial(_all_bindings, rule.pattern), order, any_root=True)
     memo: dict[int, Expr] = {}
-    for pre in post_order(root):
-        post = map_children(pre, lambda e: memo.get(id(e), e))
-        bindings = match(rule.pattern, post)
-        if bindings is not None:
-            post = as_expr(rule.callback(pre, post, {pattern: [e] for pattern, e in bindings.items()}))
-        memo[id(pre)] = post
+    for pre in order:
+        memo[id(pre)] = post = map_children(pre, lambda e: memo.get(id(e), e))
+        if id(pre) in matches:
+            node_map: dict[DFPattern, list[Expr]] = {}
+            for bindings in reversed(matches[id(pre)].bindings):
+                for pattern, e in bindings.items():
+                    node_map.setdefault(pattern, []).append(memo.get(id(e), e))
+            memo[id(pre)] = as_expr(rule.callback(pre, post, node_map))
     return memo[id(root)]

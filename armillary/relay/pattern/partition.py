@@ -7,16 +7,24 @@ whose inner values are used elsewhere too is left alone. Patterns: relay/pattern
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var, has_untyped
+from armillary.base.record import record
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, has_untyped
 from armillary.relay.op import Op
-from armillary.relay.types import Type
 from armillary.relay.walk import children, map_children, not_primitive, post_order, users
 
 if TYPE_CHECKING:
     from armillary.relay.pattern import Bindings, Check
+
+
+@record(slots=True)
+class Separate:
+    """A match: what each part of the pattern matched, and the expressions that belong to it, by id."""
+
+    bindings: tuple[Bindings, ...]
+    inside: dict[int, Expr]
 
 
 def refusal(verdict: str | bool | None) -> str | None:
@@ -26,39 +34,63 @@ def refusal(verdict: str | bool | None) -> str | None:
     return None if verdict else "the predicate of the library refuses it"
 
 
+Matches = Callable[[Expr], "Sequence[Bindings]"]  # of a pattern below an expression, the outer ones first; or nothing
+
+
+def separate_matches(
+    match: Matches, order: Sequence[Expr], check: Check | None = None, any_root: bool = False
+) -> dict[int, Separate]:
+    """Matches that never overlap, by the id of their root; the last in post order is taken first.
+
+    A match whose inner values are used elsewhere too is left alone, unless all those uses come together in its root
+    again. `any_root` also takes what patterns match that say nothing of the root, such as a wildcard.
+    """
+    used_by = users(order)
+    taken: set[int] = set()
+    result: dict[int, Separate] = {}
+    for root in reversed(order):
+        bindings = match(root) if id(root) not in taken else ()
+        inside = {key: e for each in bindings for key, e in _inner_nodes(each).items()}
+        if bindings and any_root:
+            inside[id(root)] = root
+        if id(root) not in inside or inside.keys() & taken or _leaks(inside, root, used_by):
+            continue
+        if check is None or refusal(check(root)) is None:
+            taken |= {key for key, e in inside.items() if not isinstance(e, Constant)}  # each match has its own copy
+            result[id(root)] = Separate(tuple(bindings), inside)
+    return result
+
+
 def outline_matches(
-    match: Callable[[Expr], Bindings | None],
-    expr: Expr,
-    attrs: dict[str, object] | None = None,
-    check: Check | None = None,
+    match: Matches, expr: Expr, attrs: dict[str, object] | None = None, check: Check | None = None
 ) -> Expr:
     """Put matches into functions with the given attributes, the last in the graph first; matches never overlap.
-
-    `match` says which pattern matched what below an expression, or None where it does not match.
 
     What a wildcard or variable pattern matched becomes an argument; constants matched by is_constant go inside. A match
     whose inner values are used elsewhere too is left alone.
     """
     order = post_order(expr, not_primitive)
     position = {id(e): k for k, e in enumerate(order)}
-    used_by = users(order)
-    taken: set[int] = set()
-    groups: dict[int, list[Expr]] = {}
-    for root in reversed(order):
-        bindings = match(root) if id(root) not in taken else None
-        inside = _inner_nodes(bindings) if bindings is not None else {}
-        if id(root) not in inside or inside.keys() & taken or _leaks(inside, root, used_by):
-            continue
-        if check is None or refusal(check(root)) is None:
-            taken |= {key for key, e in inside.items() if not isinstance(e, Constant)}  # each match has its own copy
-            groups[id(root)] = sorted(inside.values(), key=lambda e: position[id(e)])
+    found = separate_matches(match, order, check)
+    groups = {key: sorted(each.inside.values(), key=lambda e: position[id(e)]) for key, each in found.items()}
     return _with_groups(order, groups, attrs or {}) if groups else expr
 
 
 def _leaks(inside: dict[int, Expr], root: Expr, used_by: dict[int, list[Expr]]) -> bool:
-    """Whether a value other than the root's is used outside; constants may be, they are copied."""
+    """Whether a value other than the root's is used where the root is not; constants may be, they are copied."""
     inner = (e for e in inside.values() if e is not root and not isinstance(e, Constant))
-    return any(id(user) not in inside for e in inner for user in used_by.get(id(e), ()))
+    pending = [user for e in inner for user in used_by.get(id(e), ()) if id(user) not in inside]
+    seen = {id(root)}
+    while pending:
+        at = pending.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        further = used_by.get(id(at), ())
+        if not further or isinstance(at, Function | Let | If):
+            return True
+        pending.extend(further)
+    return False
 
 
 def _inner_nodes(bindings: Bindings) -> dict[int, Expr]:
@@ -98,24 +130,34 @@ def _with_groups(order: list[Expr], groups: dict[int, list[Expr]], attrs: dict[s
 
 def _outlined(members: list[Expr], memo: dict[int, Expr], attrs: dict[str, object]) -> Expr:
     """A call of a function made of the members, which are in post order, the last being the result."""
+    root, own = members[-1], {id(e) for e in members}
+    typed = not has_untyped(root)
     inner: dict[int, Expr] = {id(e): e for e in members if isinstance(e, Constant | Function)}
-    params: list[Var] = []
-    args: list[Expr] = []
-
-    def local(expr: Expr) -> Expr:
-        if id(expr) not in inner:
-            params.append(Var(f"p{len(params)}", _type_if_known(expr)))
-            args.append(memo.get(id(expr), expr))
-            inner[id(expr)] = params[-1]
-        return inner[id(expr)]
-
+    outside = [e for e in _depth_first(root, own) if id(e) not in own]
+    params = [Var(f"p{k}", e.checked_type if typed else None) for k, e in enumerate(outside)]
+    args = [memo.get(id(e), e) for e in outside]
+    inner |= {id(e): param for e, param in zip(outside, params, strict=True)}
     for expr in members:
         if not isinstance(expr, Constant | Function):
-            inner[id(expr)] = map_children(expr, local)
+            inner[id(expr)] = map_children(expr, lambda e: inner[id(e)])
     names = "".join(f"{name}_" for e in members for name in _labels(e))
     pairs = (*attrs.items(), ("PartitionedFromPattern", names))
-    root = members[-1]
-    return Call(Function(tuple(params), inner[id(root)], _type_if_known(root), pairs), tuple(args), None, None)
+    result_type = root.checked_type if typed else None
+    return Call(Function(tuple(params), inner[id(root)], result_type, pairs), tuple(args), None, None)
+
+
+def _depth_first(root: Expr, own: set[int]) -> list[Expr]:
+    """What a match reads and is made of, in the order in which its text names them: first arguments first."""
+    pending, seen, result = [root], set[int](), []
+    while pending:
+        at = pending.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        result.append(at)
+        if id(at) in own and not isinstance(at, Constant | Function):
+            pending.extend(reversed(children(at)))
+    return result
 
 
 def _labels(expr: Expr) -> list[str]:
@@ -133,8 +175,3 @@ def _labels(expr: Expr) -> list[str]:
             return [f"TupleGetItem{index}"]
         case _:
             return []
-
-
-def _type_if_known(expr: Expr) -> Type | None:
-    """The type of an expression; None below variables that have none yet."""
-    return None if has_untyped(expr) else expr.checked_type
