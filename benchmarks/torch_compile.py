@@ -1,11 +1,13 @@
 """`torch.compile` by our backend, by Inductor, and eager PyTorch, over the same networks in the same run.
 
 In: names of networks (none: all that can be built here); `--threads 1,2`, `--batch`, `--seconds`. Out: a line for each
-network and number of threads: milliseconds a call (the least of interleaved rounds), our part of Inductor's and of
-eager's, seconds of the first call (compiling, of empty caches, after a function of two operators has warmed up both
-compilers), the largest difference from eager; then medians and counts; rows go to `--log`, which is read first.
-Invariant: each network has a process and cache folders of its own; the weights are seeded, nothing is downloaded.
-Networks of torch alone need nothing else; others need torchvision, timm and transformers.
+network and number of threads: milliseconds a call (the least of interleaved rounds; processor time at one thread, which
+others' load touches less, else the clock's), our part of Inductor's and of eager's, processor seconds of the first call
+and of the processes that it starts (compiling, of empty caches, after a function of two operators has warmed up both
+compilers), the largest difference from eager; then medians and counts. Rows go to `--log`, one line each as soon as it
+is measured, and are not measured again; `--table` prints the log as docs/performance.md has it. Invariant: each network
+has a process and cache folders of its own; the weights are seeded, nothing is downloaded. Networks of torch alone need
+nothing else; others need torchvision, timm and transformers.
 
     python benchmarks/torch_compile.py encoder resnet18 --threads 1,2
 """
@@ -13,11 +15,14 @@ Networks of torch alone need nothing else; others need torchvision, timm and tra
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
+import functools
 import json
+import multiprocessing
 import os
+import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,6 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.codegen.cpp
+import torch._inductor.compile_fx
+import torch._inductor.cpu_vec_isa
 from torch import nn
 from torch_doors import difference
 from torch_networks import ALONE, alone
@@ -33,6 +41,7 @@ from torch_zoo import ROWS, Inputs, network
 import armillary.contrib.torch_backend
 
 ROUNDS = 7
+LONGEST = 1200  # seconds of a row
 Call = Callable[[], Any]
 
 
@@ -50,57 +59,106 @@ def leaves(result: Any) -> list[torch.Tensor]:
     return [v for v in torch.utils._pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
 
 
-def least(calls: dict[str, Call], seconds: float) -> dict[str, float]:
-    """Seconds of a call of each: the least of interleaved rounds."""
+def spent() -> float:
+    """Processor seconds of this process and of all that it started, living ones too."""
+    ticks: dict[int, int] = {}
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile: its parent counts it
+            fields = path.read_text().rpartition(")")[2].split()
+            number = int(path.parent.name)
+            parents[number], ticks[number] = int(fields[1]), sum(map(int, fields[11:15]))
+    ours = {os.getpid()}
+    while more := {n for n, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(ticks[n] for n in ours) / os.sysconf("SC_CLK_TCK")
+
+
+def least(calls: dict[str, Call], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
+    """Seconds of a call of each by a clock: the least of interleaved rounds."""
     found = dict.fromkeys(calls, float("inf"))
     for _ in range(ROUNDS):
         for name, call in calls.items():
             end = time.perf_counter() + seconds / ROUNDS
             while time.perf_counter() < end:
-                start = time.perf_counter()
+                start = clock()
                 call()
-                found[name] = min(found[name], time.perf_counter() - start)
+                found[name] = min(found[name], clock() - start)
     return found
 
 
 @torch.inference_mode()
 def measured(name: str, batch: int, threads: int, seconds: float) -> dict[str, Any]:
     """One network at one number of threads."""
-    armillary.contrib.torch_backend.register()  # also from a checkout that is not installed
     torch.set_num_threads(threads)
+    warm_up()
     model, inputs = built(name, batch)
     wanted = leaves(model(*inputs))
     compiled: dict[str, Any] = {}
-    for backend in ("armillary", "inductor"):
-        torch.compile(lambda y: (y + 1).relu(), backend=backend)(torch.ones(7))
     first: dict[str, float] = {}
     worst, reports = 0.0, list[str]()
     for backend in ("armillary", "inductor"):
-        torch._dynamo.reset()
         options: Any = {"threads": threads, "report": reports.append} if backend == "armillary" else {}
         compiled[backend] = torch.compile(model, backend=backend, options=options or None)
-        start = time.perf_counter()
+        start = spent()
         result = compiled[backend](*inputs)
-        first[backend] = time.perf_counter() - start
+        first[backend] = spent() - start
         if backend == "armillary":
             worst = difference(leaves(result), wanted)
     calls: dict[str, Call] = {n: (lambda f=f: f(*inputs)) for n, f in (*compiled.items(), ("eager", model))}
-    times = least(calls, seconds)
+    times = least(calls, seconds, time.process_time if threads == 1 else time.perf_counter)
     return {"times": times, "first": first, "difference": worst, "reports": reports}
 
 
+def warm_up() -> None:
+    """Compile a function of two operators by both."""
+    armillary.contrib.torch_backend.register()  # also from a checkout that is not installed
+    torch._inductor.config.compile_threads = 1  # no further processes: it is their sum that counts
+    for backend in ("armillary", "inductor"):
+        torch.compile(lambda y: (y + 1).relu(), backend=backend)(torch.ones(7))
+
+
+@functools.cache
+def warm() -> Path:
+    """A folder of caches: `warm` after a function of two operators (what the compiler and the processor can do, headers
+    that are compiled before), and a place `now`, where a copy of it serves one network."""
+    folder = Path(tempfile.mkdtemp(prefix="torch_compile_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["ARMILLARY_CACHE_DIR"] = str(folder / "now" / "ours")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "now" / "inductor")
+    torch._inductor.cpu_vec_isa.valid_vec_isa_list()  # asks the compiler; processes that are forked know it
+    process = multiprocessing.get_context("fork").Process(target=warm_up)
+    process.start()
+    process.join()
+    (folder / "now").rename(folder / "warm")
+    return folder
+
+
 def in_process(name: str, batch: int, threads: int, seconds: float) -> dict[str, Any]:
-    """`measured` in a process whose caches are empty."""
-    with tempfile.TemporaryDirectory() as folder:
-        places = {"ARMILLARY_CACHE_DIR": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        places |= {"ARMILLARY_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        words = [sys.executable, __file__, name, "--one", "--batch", str(batch), "--threads", str(threads)]
-        words += ["--seconds", str(seconds)]
-        done = subprocess.run(words, env={**os.environ, **places}, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or ["?"])[-1]}
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    """`measured` in a process whose caches are empty: forked, as one that imports anew takes as long as it compiles."""
+    folder = warm()
+    shutil.rmtree(folder / "now", ignore_errors=True)
+    shutil.copytree(folder / "warm", folder / "now")
+    answer = folder / "now" / "row.json"
+
+    def work() -> None:
+        os.environ.update({"ARMILLARY_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)})
+        try:
+            row = measured(name, batch, threads, seconds)
+        except Exception as error:  # of any of the parties, which is the result
+            row = {"error": f"{type(error).__name__}: {error}"[:1000]}
+        answer.write_text(json.dumps(row))
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(LONGEST)
+    if not answer.exists():
+        ended = f"ended with {process.exitcode}" if process.exitcode is not None else f"not done after {LONGEST} s"
+        process.kill()
+        process.join()
+        return {"error": ended}
+    row: dict[str, Any] = json.loads(answer.read_text())
+    return row
 
 
 def shown(name: str, threads: int, row: dict[str, Any]) -> str:
@@ -113,6 +171,46 @@ def shown(name: str, threads: int, row: dict[str, Any]) -> str:
     return f"{name:20} {threads} {parts}  {ratio:5.2f} {eager:5.2f}  {seconds}  {row['difference']:.0e}{parted}"
 
 
+def logged(path: Path) -> list[dict[str, Any]]:
+    """The rows of a log; what a killed run left half-written is not one."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as docs/performance.md has them, the slowest beside Inductor last."""
+    heads = ("network", "threads", "Armillary, ms", "Inductor, ms", "eager, ms", "of Inductor's", "of eager's")
+    heads += ("first, s", "Inductor's first, s")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in sorted(rows, key=lambda r: (r["threads"], r["times"]["armillary"] / r["times"]["inductor"])):
+        times, first = row["times"], row["first"]
+        ours = times["armillary"]
+        cells = [row["name"], str(row["threads"])]
+        cells += [f"{1e3 * times[n]:.3g}" for n in ("armillary", "inductor", "eager")]
+        cells += [f"{ours / times['inductor']:.2f}", f"{ours / times['eager']:.2f}"]
+        cells += [f"{first[n]:.0f}" for n in ("armillary", "inductor")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Counts and medians, a line for each number of threads."""
+    lines = []
+    for threads in sorted({row["threads"] for row in rows}):
+        some = [row for row in rows if row["threads"] == threads]
+        ratios = [row["times"]["armillary"] / row["times"]["inductor"] for row in some]
+        compiling = statistics.median(row["first"]["armillary"] / row["first"]["inductor"] for row in some)
+        faster, median = sum(ratio < 1 for ratio in ratios), statistics.median(ratios)
+        lines.append(
+            f"{threads} threads: faster than Inductor in {faster} of {len(some)}, median {median:.2f}; "
+            f"compile time, median {compiling:.2f} of Inductor's"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,27 +219,22 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each network and engine")
     parser.add_argument("--log", type=Path, default=Path("torch_compile.jsonl"))
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--table", action="store_true", help="print what the log has")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measured(options.names[0], options.batch, int(options.threads), options.seconds)))
+    rows = logged(options.log)
+    if options.table:
+        done = [row for row in rows if "times" in row]
+        print(f"{table(done)}\n\n{summary(done)}")
         return
-    rows = [json.loads(line) for line in options.log.read_text().splitlines()] if options.log.exists() else []
     had = {(row["name"], row["threads"]) for row in rows}
     for name in options.names or (*ALONE, *ROWS):
         for threads in (n for n in map(int, options.threads.split(",")) if (name, n) not in had):
             row = {"name": name, "threads": threads, **in_process(name, options.batch, threads, options.seconds)}
             with options.log.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write("\n" + json.dumps(row))  # begins a line, whatever the last run left
             print(shown(name, threads, row) if "times" in row else f"{name:20} {row['error'][:200]}", flush=True)
             rows.append(row)
-    rows = [row for row in rows if "times" in row]
-    ratios = [row["times"]["armillary"] / row["times"]["inductor"] for row in rows]
-    compile_ratios = [row["first"]["armillary"] / row["first"]["inductor"] for row in rows]
-    if rows:
-        faster = sum(ratio < 1 for ratio in ratios)
-        print(f"faster than Inductor in {faster} of {len(rows)}, median {statistics.median(ratios):.2f};", end=" ")
-        print(f"compile time, median {statistics.median(compile_ratios):.2f} of Inductor's")
+    print(summary([row for row in rows if "times" in row]))
 
 
 if __name__ == "__main__":

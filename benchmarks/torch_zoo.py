@@ -96,7 +96,7 @@ def _detector(name: str, side: int, **extra: Any) -> Callable[[bool], Made]:
     return make
 
 
-def normalise(model: nn.Module, images: list[torch.Tensor]) -> None:
+def normalise(model: nn.Module, images: list[torch.Tensor] | torch.Tensor) -> None:
     """Give batch normalisations the statistics of images, else what comes behind many layers is nearly the same."""
     layers = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
     model.eval()
