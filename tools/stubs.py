@@ -12,11 +12,14 @@ import importlib
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
 from armillary import relay
+from armillary.compute.classes import class_of
+from armillary.compute.functions.signatures import ROWS
 from armillary.ops.misc.user import FUNCTIONS
 from armillary.relay.lazy_registry import is_lowered
 from armillary.relay.op import OPS, Op
@@ -80,8 +83,11 @@ def package_stub(package: str) -> str:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module not in ("__future__", "armillary.base.lazy"):
             lines += [f"from {node.module} import {name.name} as {name.name}" for name in node.names]
-    lines += _table(inspect.getclosurevars(module.__getattr__).nonlocals["table"])
-    lines += _public(lines)
+    table = dict(inspect.getclosurevars(module.__getattr__).nonlocals["table"])
+    made = {name: table.pop(name) for name in [*table] if table[name].startswith(class_of.__module__)}
+    lines += [*_table(table), *(f"import {m} as {_alias(m)}" for m in _modules(made))]
+    lines += ["from collections.abc import Sequence as Sequence"] if made else []
+    lines += [*_public(lines, made), *(line for name, place in made.items() for line in _function_class(name, place))]
     return "\n".join([*lines, *(["", "__version__: str"] if hasattr(module, "__version__") else [])]) + "\n"
 
 
@@ -95,9 +101,44 @@ def _table(names: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _public(imports: Sequence[str]) -> list[str]:
+def _modules(functions: Iterable[str]) -> list[str]:
+    """Where the bases of functions of the compute library are."""
+    kinds = [class_of(name) for name in functions if name[2:] in ROWS]
+    return sorted({base.__module__ for kind in kinds for base in kind.__bases__})
+
+
+def _alias(module: str) -> str:
+    return "_" + "_".join(module.split(".")[-2:])
+
+
+def _function_class(name: str, place: str) -> list[str]:
+    """A function of the compute library, whose methods are made of the table of signatures."""
+    own = place.rpartition(":")[2]
+    if name != own:
+        return ["", f"{name} = {own}"]
+    kind = class_of(name)
+    bases = ", ".join(f"{_alias(base.__module__)}.{base.__name__}" for base in kind.__bases__)
+    configure, validate = (_call(kind, method) for method in ("configure", "validate"))
+    text = [
+        f"    def configure{configure} -> None: ...",
+        "    @classmethod",
+        f"    def validate{validate} -> Status: ...",
+    ]
+    return ["", f"class {name}({bases}):", f'    """{kind.__doc__}"""', "", *text]
+
+
+def _call(kind: type, method: str) -> str:
+    own, parameters = vars(kind)[method], []
+    for p in inspect.signature(getattr(own, "__func__", own)).parameters.values():
+        written = "..." if isinstance(p.default, Enum) else repr(p.default)
+        parameters.append(f"{p.name}: {p.annotation}" + ("" if p.default is p.empty else f" = {written}"))
+    return f"({', '.join([parameters[0].partition(':')[0], *parameters[1:]])})"
+
+
+def _public(imports: Sequence[str], others: Iterable[str] = ()) -> list[str]:
     """Type checkers take an imported name of a stub for public where `__all__` has it."""
-    names = [line.rpartition(" as ")[2] for line in imports if " as " in line]
+    names = [line.rpartition(" as ")[2] for line in imports if " as " in line and " as _" not in line]
+    names += others
     return ["", "__all__ = [", *(f'    "{name}",' for name in sorted({*names})), "]"]
 
 

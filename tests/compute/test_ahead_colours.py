@@ -18,7 +18,8 @@ from test_ahead import MACHINES
 from armillary import compute
 from armillary.compute import Format, Image, MultiImage, TensorInfo
 from armillary.compute.ahead.options import BuildOptions
-from armillary.compute.functions.vision.colour import _PLACES, CONVERSIONS, Channel
+from armillary.compute.core.types import Channel
+from armillary.compute.functions.vision.colour import _PLACES, CONVERSIONS
 
 # In the order of the enumeration in C++.
 _NAMES = "U8, S16, F32, S32, U32, RGB888, RGBA8888, UV88, YUYV422, UYVY422, NV12, NV21, IYUV, YUV444"

@@ -42,7 +42,7 @@ def filled(method: Any, first: Any, **given: Any) -> dict[str, Any]:
     """Arguments of all parameters: members of enumerations, the first one for the rest."""
     found: dict[str, Any] = {}
     for p in list(inspect.signature(method).parameters.values()):
-        kind = method.__wrapped__.__globals__.get(p.annotation) if hasattr(method, "__wrapped__") else None
+        kind = getattr(compute, p.annotation, None) if isinstance(p.annotation, str) else None
         is_member = isinstance(kind, type) and issubclass(kind, Enum)
         found[p.name] = next(iter(kind)) if is_member else first  # type: ignore[arg-type]  # it is one
     found.pop("self", None)

@@ -50,7 +50,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("NEConvolutionLayer", (X, W, B, Y, ONE, WeightsInfo(True)), "reshaped weights are not taken"),
     ("NEConvolutionLayer", (X, W, B, None, ONE, None, Size2D(), None, False, 5), "are for 40 channels, wanted 8"),
     ("NEConvolutionLayer", (X, W, B, None, ONE, None, Size2D(0, 1)), "a dilation of 0x1, wanted at least 1x1"),
-    ("NEConvolutionLayer", (X, W, B, None, ONE, None, None, None, False, 0), "0 groups, wanted at least 1"),
+    ("NEConvolutionLayer", (X, W, B, None, ONE, None, None, None, False, 0), "num_groups is 0, wanted at least 1"),
     (
         "NEGEMMConvolutionLayer",
         (_t(1, 8, 9, 9, kind=Q8), _t(24, 8, 3, 3, kind=Q8), None, None, ONE, None, None, TANH),
@@ -78,7 +78,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("NEFFTConvolutionLayer", (X, _t(24, 8, 5, 16), B, None, ONE), "the kernel is 16x5, wanted at most 15x15"),
     ("NEWinogradConvolutionLayer", (_t(1, 8, 1, 9), W, B, None, PAD1), "a part of the kernel never meets"),
     ("NEDepthwiseConvolutionLayer", (X, _t(9, 3, 3), None, None, ONE), "weights are for 9 channels, wanted 8"),
-    ("NEDepthwiseConvolutionLayer", (X, _t(8, 3, 3), None, None, ONE, 0), "a depth multiplier of 0"),
+    ("NEDepthwiseConvolutionLayer", (X, _t(8, 3, 3), None, None, ONE, 0), "depth_multiplier is 0"),
     ("NEGEMM", (_t(3, 4), _t(5, 6), None, None), "a has 4 columns, b has 5 rows"),
     ("NEGEMM", (_t(3, 4), _t(4, 6), _t(3, 5), None), "c is 5x3, wanted 6x3"),
     ("NEGEMM", (_t(2, 3, 4), _t(4, 6), None, None), "matrices have at most 2 dimensions"),
@@ -127,8 +127,8 @@ def test_concatenations_are_refused_by_input() -> None:
     a, b = _t(2, 3, 4), _t(2, 3, 5)
     layer = compute.NEConcatenateLayer
     assert "1 inputs, wanted at least 2" in layer.validate([a.info()], None, 0).error_description
-    assert "axis 7, wanted 0 to 3" in layer.validate([a.info(), a.info()], None, 7).error_description
-    assert "axis -1, wanted 0 to 3" in layer.validate([a.info(), a.info()], None, -1).error_description
+    assert "axis is 7, wanted 0 to 3" in layer.validate([a.info(), a.info()], None, 7).error_description
+    assert "axis is -1, wanted 0 to 3" in layer.validate([a.info(), a.info()], None, -1).error_description
     message = layer.validate([a.info(), b.info()], None, 1).error_description
     assert message == "NEConcatenateLayer: input 1 is 5x3x2 F32, the first is 4x3x2 F32"
     with pytest.raises(TypeMismatch, match=message):

@@ -52,7 +52,7 @@ def test_switches(switch: str) -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
     logs, checks = switch in ("LOGGING", "DEBUG"), switch in ("ASSERTS", "DEBUG")
-    assert ("NEGaussian3x3.configure(40x30 U8, 40x30 U8, BorderMode.UNDEFINED)" in done.stderr) == logs
+    assert ("NEGaussian3x3.configure(40x30 U8, 40x30 U8, BorderMode.UNDEFINED, 0)" in done.stderr) == logs
     assert done.stdout.strip() == (
         "the compiled kernel gaussian3x3 failed: in0: index out of bounds" if checks else "ran"
     )

@@ -166,7 +166,7 @@ def test_corners_of_fast_are_those_of_opencv() -> None:
         for x, y in set(mine) - inside:  # of equal neighbours one is kept, OpenCV keeps none
             around = {(x + dx, y + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if (dx, dy) != (0, 0)}
             assert around & set(_fast_of_opencv(int(mine[x, y]), False))
-    with pytest.raises(TypeMismatch, match="the threshold is 0"):
+    with pytest.raises(TypeMismatch, match="threshold is 0"):
         compute.NEFastCorners().configure(source, 0, True, found)
 
 
@@ -185,7 +185,7 @@ def test_corners_of_harris_are_strong_and_apart() -> None:
     places = np.array([(p.x, p.y) for p in found], float)
     distances = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + 99 * np.eye(len(found))
     assert distances.min() >= 5
-    with pytest.raises(TypeMismatch, match="a side is 4"):
+    with pytest.raises(TypeMismatch, match="gradient_size is 4"):
         compute.NEHarrisCorners().configure(source, 1.0, 5.0, 0.05, 4, 3, found)
 
 
@@ -221,7 +221,7 @@ def test_edges_beside_an_undefined_border_are_those_away_from_it() -> None:
     assert not found[~inside].any() and found.any()
     assert not found[wanted == 0].any(), "what hangs on to a strong pixel at the border alone is left out"
     assert (found == wanted)[inside].mean() > 0.99
-    with pytest.raises(TypeMismatch, match="the norm is 3"):
+    with pytest.raises(TypeMismatch, match="norm_type is 3"):
         compute.NECannyEdge().configure(_image(83, 61), _image(83, 61), 9, 3, 3, 3)
 
 

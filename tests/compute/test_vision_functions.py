@@ -106,7 +106,7 @@ def test_matrices(rows: int, columns: int, dtype: str) -> None:
     quotients = np.sign(sums) * (np.abs(sums) // 7)
     limits = np.iinfo(dtype)
     np.testing.assert_array_equal(found, np.clip(quotients, limits.min, limits.max))
-    with pytest.raises(TypeMismatch, match="sides are among"):
+    with pytest.raises(TypeMismatch, match="rows is 4, wanted 3 or 5"):
         compute.NEConvolutionRectangle().configure(_image(PIXELS), _image(PIXELS), [0] * 16, 4, 4)
 
 
@@ -154,7 +154,7 @@ def test_accumulation() -> None:
     (found,) = _ran(compute.NEAccumulateWeighted(), [PIXELS], [other], lambda f, a, b: f.configure(a, 0.25, b))
     np.testing.assert_array_equal(found, (0.75 * other + 0.25 * PIXELS).astype(np.uint8))
     for call, message in (
-        (lambda: compute.NEAccumulateSquared().configure(_image(PIXELS), 16, _image(total)), "the shift is 16"),
+        (lambda: compute.NEAccumulateSquared().configure(_image(PIXELS), 16, _image(total)), "shift is 16"),
         (lambda: compute.NEAccumulateWeighted().configure(_image(PIXELS), 1.5, _image(other)), "alpha is 1.5"),
     ):
         with pytest.raises(TypeMismatch, match=message):
@@ -311,7 +311,7 @@ def test_channels_apart_and_together() -> None:
     planes = [_image(PIXELS[:10, :34]), _image(PIXELS[:10, :17]), _image(PIXELS[:10, :17])]
     packed, found = _image(np.zeros((10, 34)), Format.YUYV422), _image(PIXELS[:10, :17])
     combine, extract = compute.NEChannelCombine(), compute.NEChannelExtract()
-    combine.configure(*planes, None, packed)
+    combine.configure(planes[0], planes[1], planes[2], None, packed)
     extract.configure(packed, Channel.V, found)
     values = [_drawn(20 + n, "uint8", *p.info().shape[::-1]) for n, p in enumerate(planes)]
     for image in (*planes, packed, found):

@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused(model: HOG) -> None:
         HOG().info()
     wrong = TensorInfo(96, 80, Format.U8)
     status = compute.NEHOGDescriptor.validate(TensorInfo(96, 80, Format.U8), wrong, model)
-    assert not status and "tensor 1 is U8, wanted F32" in status.error_description
+    assert not status and "the output is U8, wanted F32" in status.error_description
     descriptors = Tensor()
     descriptors.allocator().init(SMALL.tensor_info(96, 80))
     with pytest.raises(TypeMismatch, match="the stride of windows is 12x8, wanted whole strides"):
@@ -150,4 +150,4 @@ def test_what_does_not_fit_is_refused(model: HOG) -> None:
     a, b = Pyramid(), Pyramid()
     a.init(2, 0.5, 32, 32)
     b.init(3, 0.5, 32, 32)
-    assert "pyramids of 2 and 3 levels" in compute.NEOpticalFlow.validate(a, b, 5).error_description
+    assert "pyramids of 2 and 3 levels" in compute.NEOpticalFlow.validate(a, b, 1, 5).error_description

@@ -12,13 +12,14 @@ from itertools import product
 from armillary.compute.core.compiled import Formula
 from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import DataType
+from armillary.compute.core.types import MatrixPattern
 from armillary.compute.functions.formulas import arithmetic as points
 from armillary.compute.functions.formulas import features, filters, flow, geometry, hog, pyramid
 from armillary.compute.functions.stages import fourier, images, products, rows, tiles, winograd
 from armillary.compute.functions.stages.stage import Stage
 from armillary.compute.functions.vision import colour, statistics
 from armillary.compute.functions.vision import features as edges
-from armillary.compute.functions.vision.filters import MatrixPattern, mask_offsets
+from armillary.compute.functions.vision.filters import mask_offsets
 
 Kernel = Formula | Stage | Loops
 _U8, _S16, _S32, _F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32

@@ -9,26 +9,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from armillary.compute.cl.vision import PARTS, OnDevice
+from armillary.compute.cl.vision import OnDevice
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.regions import sides_of
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.core.window import Dimension, Window
-from armillary.compute.functions.vision import features, flow, hog
+from armillary.compute.functions.vision import features, hog
 from armillary.compute.functions.vision.base import size_of
 from armillary.compute.runtime.tensor import Tensor
 
 
-class CLFastCorners(OnDevice, features.NEFastCorners):
-    """As `NEFastCorners`."""
-
-
-class CLHarrisCorners(OnDevice, features.NEHarrisCorners):
-    """As `NEHarrisCorners`."""
-
-
-class CLCannyEdge(OnDevice, features.NECannyEdge):
-    """As `NECannyEdge`."""
+class CannyEdge(OnDevice, features.CannyEdge):
+    """Edges; what hangs on to them by turns over all pixels."""
 
     _turns: ClassVar[int] = 16  # between two looks at whether the last one changed anything
 
@@ -52,12 +44,8 @@ class CLCannyEdge(OnDevice, features.NECannyEdge):
                 return
 
 
-class CLHOGDescriptor(OnDevice, hog.NEHOGDescriptor):
-    """As `NEHOGDescriptor`."""
-
-
-class CLHOGDetector(OnDevice, hog.NEHOGDetector):
-    """As `NEHOGDetector`; the classifier is brought to the device in each run."""
+class HOGDetector(OnDevice, hog.HOGDetector):
+    """Windows; the classifier is brought to the device in each run."""
 
     def _factors(self, hog: hog.HOG) -> Tensor:
         self._hog, self._classifier = hog, self._table(*size_of(hog.table().info()), DataType.F32)
@@ -66,14 +54,3 @@ class CLHOGDetector(OnDevice, hog.NEHOGDetector):
     def update(self) -> None:
         """Bring the classifier to where the kernel reads it."""
         self._classifier.write(self._hog.table().array())
-
-
-class CLHOGMultiDetection(OnDevice, hog.NEHOGMultiDetection):
-    """As `NEHOGMultiDetection`."""
-
-
-class CLOpticalFlow(OnDevice, flow.NEOpticalFlow):
-    """As `NEOpticalFlow`, over two `CLPyramid`s."""
-
-
-PARTS[hog.NEHOGDetector] = CLHOGDetector

@@ -6,9 +6,10 @@ In: images and `CLPyramid`s. Out: `CLPyramid`s and images. Invariant: levels, pl
 
 from __future__ import annotations
 
-from armillary.compute.cl.vision import PARTS, OnDevice, device_image
+from armillary.compute.cl.vision import OnDevice, device_image
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.tensor_info import BorderMode, Format
+from armillary.compute.functions.configured import Border
 from armillary.compute.functions.formulas.pyramid import HALVED
 from armillary.compute.functions.vision import pyramid
 from armillary.compute.functions.vision.base import size_of
@@ -22,29 +23,19 @@ class CLPyramid(pyramid.Pyramid):
         return device_image(width, height, format)
 
 
-class CLGaussianPyramidHalf(OnDevice, pyramid.NEGaussianPyramidHalf):
-    """As `NEGaussianPyramidHalf`."""
+class GaussianPyramidHalf(OnDevice, pyramid.GaussianPyramidHalf):
+    """Halves, whose borders the kernel computes."""
 
-    def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
-        is_undefined, (width, height) = border is BorderMode.UNDEFINED, size_of(above.info())
-        beside = BorderMode.REPLICATE if is_undefined else border  # whose results are outside of the valid region
+    def _reduced(self, above: Tensor, below: Tensor, border: Border) -> list[IKernel]:
+        width, height = size_of(above.info())
+        beside = Border(BorderMode.REPLICATE) if border.is_undefined() else border  # what it changes is not valid
         region = pyramid.halved_region(above.info(), below.info(), border)
-        kernels = self._step(HALVED, [above], [below], beside, constant, (1 - width % 2, 1 - height % 2))
+        kernels = self._step(HALVED, [above], [below], beside, (1 - width % 2, 1 - height % 2))
         below.info().set_valid_region(region)
         return kernels
 
 
-class CLGaussianPyramidOrb(OnDevice, pyramid.NEGaussianPyramidOrb):
-    """As `NEGaussianPyramidOrb`."""
+class LaplacianPyramid(OnDevice, pyramid.LaplacianPyramid):
+    """Differences of levels in the device's memory."""
 
-
-class CLLaplacianPyramid(OnDevice, pyramid.NELaplacianPyramid):
-    """As `NELaplacianPyramid`."""
-
-
-class CLLaplacianReconstruct(OnDevice, pyramid.NELaplacianReconstruct):
-    """As `NELaplacianReconstruct`."""
-
-
-PARTS[pyramid.Pyramid] = CLPyramid
-PARTS[pyramid.NEGaussianPyramidHalf] = CLGaussianPyramidHalf
+    pyramid_type = CLPyramid

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from armillary.base.once import once
+from armillary.compute.cl import vision
 from armillary.compute.cl.loops import BANDS, CLLoopsKernel
-from armillary.compute.cl.vision import CLLut, CLTableLookup, DeviceWork, OnDevice
+from armillary.compute.cl.vision import CLLut, DeviceWork
 from armillary.compute.core.compiled import Formula, Numbers, Read
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loops import Loops
-from armillary.compute.core.tensor_info import BorderMode, DataType
+from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.vision import statistics
-from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
 from armillary.compute.functions.vision.base import RunsKernels, size_of
+from armillary.compute.functions.vision.features import ZEROS
 from armillary.compute.runtime.tensor import Tensor
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
@@ -26,9 +27,10 @@ from armillary.tir.expr import Expr
 U8, U32 = DataType.U8, DataType.U32
 
 
-class _OnDevice(statistics.Counting):
+class OnDevice(statistics.Counting):
     """Counting by work-items of a device."""
 
+    side: ClassVar[str] = "CL"
     _bands: ClassVar[int] = BANDS
 
     def _counting(self, loops: Loops, input: Tensor) -> RunsKernels:
@@ -37,23 +39,10 @@ class _OnDevice(statistics.Counting):
         return DeviceWork([kernel])
 
 
-class CLHistogram(_OnDevice, statistics.NEHistogram):
-    """As `NEHistogram`."""
+class EqualizeHistogram(OnDevice, statistics.EqualizeHistogram):
+    """With a table of the device."""
 
-
-class CLEqualizeHistogram(_OnDevice, statistics.NEEqualizeHistogram):
-    """As `NEEqualizeHistogram`."""
-
-    def _lookup_of_bytes(self) -> tuple[Lut, NETableLookup]:
-        return CLLut(256, U8), CLTableLookup()
-
-
-class CLMeanStdDev(_OnDevice, statistics.NEMeanStdDev):
-    """As `NEMeanStdDev`."""
-
-
-class CLMinMaxLocation(_OnDevice, statistics.NEMinMaxLocation):
-    """As `NEMinMaxLocation`."""
+    lut_type = CLLut
 
 
 @once
@@ -68,11 +57,10 @@ def _added(kind: DataType) -> Formula:
     return Formula(f"added_{kind.name}", (kind,), (U32,), pixel, 1, numbers=("int32", "int32"))
 
 
-class CLIntegralImage(OnDevice, statistics.NEIntegralImage):
-    """As `NEIntegralImage`: sums of 2, 4, 8 … pixels along rows, then along columns."""
+class IntegralImage(vision.OnDevice, statistics.IntegralImage):
+    """Sums of 2, 4, 8 … pixels along rows, then along columns."""
 
-    def configure(self, input: Tensor, output: Tensor) -> None:
-        """Set the images."""
+    def _bind(self, input: Tensor, output: Tensor) -> None:
         width, height = size_of(input.info())
         steps = [(1 << n, 0) for n in range(max(1, (width - 1).bit_length()))]
         steps += [(0, 1 << n) for n in range((height - 1).bit_length())]
@@ -82,7 +70,7 @@ class CLIntegralImage(OnDevice, statistics.NEIntegralImage):
         for n, step in enumerate(steps):
             target = output if n == len(steps) - 1 else between[n % 2]
             formula = _added(source.info().data_type)
-            kernels += self._step(formula, [source], [target], BorderMode.CONSTANT, numbers=step)
+            kernels += self._step(formula, [source], [target], ZEROS, step)
             source = target
         self._set_kernels(kernels)
         for tensor in between:

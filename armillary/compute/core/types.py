@@ -47,6 +47,67 @@ class NormType(Enum):
     IN_MAP_1D, IN_MAP_2D, CROSS_MAP = "in_map_1d", "in_map_2d", "cross_map"
 
 
+class InterpolationPolicy(Enum):
+    """How a pixel between pixels is found."""
+
+    NEAREST_NEIGHBOR, BILINEAR, AREA = "nearest", "bilinear", "area"
+
+
+class ConvertPolicy(Enum):
+    """What becomes of a result that its type does not hold: its low bits, or the nearest value."""
+
+    WRAP, SATURATE = "wrap", "saturate"
+
+
+class RoundingPolicy(Enum):
+    """Where a fraction goes."""
+
+    TO_ZERO, TO_NEAREST_UP, TO_NEAREST_EVEN = "to_zero", "to_nearest_up", "to_nearest_even"
+
+
+class MagnitudeType(Enum):
+    """How long a gradient is: the sum of both sizes, or the root of the sum of their squares."""
+
+    L1NORM, L2NORM = "L1", "L2"
+
+
+class PhaseType(Enum):
+    """SIGNED: 0 to 255 for a whole turn. UNSIGNED: degrees of half a turn."""
+
+    SIGNED, UNSIGNED = "signed", "unsigned"
+
+
+class ThresholdType(Enum):
+    """BINARY: above a threshold or not. RANGE: between two or not."""
+
+    BINARY, RANGE = "binary", "range"
+
+
+class NonLinearFilterFunction(Enum):
+    """Which of the pixels under a mask is taken."""
+
+    MEDIAN, MIN, MAX = "median", "least", "greatest"
+
+
+class MatrixPattern(Enum):
+    """The shape of a mask: all, a disk, a cross, or one that is given."""
+
+    BOX, CROSS, DISK, OTHER = "box", "cross", "disk", "other"
+
+
+class Channel(Enum):
+    """A part of a pixel."""
+
+    C0, C1, C2, C3 = "c0", "c1", "c2", "c3"
+    R, G, B, A, Y, U, V = "r", "g", "b", "a", "y", "u", "v"
+
+
+class Termination(Enum):
+    """What ends the iterations of a point: a small step, their number, or either."""
+
+    TERM_CRITERIA_EPSILON, TERM_CRITERIA_ITERATIONS, TERM_CRITERIA_BOTH = "epsilon", "iterations", "both"
+
+
 @record(slots=True)
 class Size2D:
     """Width and height."""

@@ -1,35 +1,40 @@
-"""Functions whose `configure` refuses what `validate` refuses, and which take no argument for another one.
+"""Functions that are configured once and run often: `configure` and `validate`, made of a row of the table.
 
-In: a class with these methods. Out: the same, where what arguments make go wrong is one of our errors. Invariant:
-`configure` begins with `validate` of its tensors' information; the error names the method that refuses; an argument of
-an enumeration is a member of it (a text would be taken for its last one), a list is a list and a number a number; a
-`constant_border_value` is a pixel of the image, whatever the border's mode. Users: the bases of `nn` and `vision`.
+In: a class with `_bind`, which sets what a run needs, and `_wrong`, which names what the table cannot say; each takes
+the arguments that its parameters name (`border` has mode and constant). Out: `configure` and `validate` with the
+table's arguments. Invariant: `configure` begins with `validate` of its tensors' information and refuses in the same
+words; what arguments make go wrong is one of our errors, which names the method. Rows: `signatures.py`; classes:
+`compute/classes.py`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import Protocol, runtime_checkable
-
-import numpy as np
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from armillary.base.boundary import boundary
-from armillary.compute.core.compiled import is_held
 from armillary.compute.core.kernel import Status
 from armillary.compute.core.switches import log
-from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.core.tensor_info import BorderMode, TensorInfo
+from armillary.compute.functions.arguments import Arguments
+from armillary.compute.functions.signature import Row
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import TypeMismatch
 
-_CONSTANT = "constant_border_value"
-_Method = Callable[..., object]
-_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
-_PLAIN: dict[str, type] = {"int": float, "float": float, "bool": bool}
-_WORDS: dict[type, str] = {list: "a list", float: "a number", bool: "True or False"}
-_TAKEN: dict[type, tuple[type, ...]] = {float: _NUMBERS, bool: _NUMBERS}
+_Wrong = Callable[..., Iterable[str]]
+
+
+class Border(NamedTuple):
+    """What lies beside an image."""
+
+    mode: BorderMode = BorderMode.UNDEFINED
+    constant: float = 0
+
+    def is_undefined(self) -> bool:
+        """Whether nothing is known of it."""
+        return self.mode is BorderMode.UNDEFINED
 
 
 @runtime_checkable
@@ -40,127 +45,93 @@ class HasInfo(Protocol):
         """What it is."""
 
 
+def _nothing() -> Iterable[str]:
+    return ()
+
+
 class ConfiguredFunction:
-    """A base of functions that are configured once and run often."""
+    """A base of functions; `row`, where a class has one, gives it `configure` and `validate`.
+
+    `class_of` finds another function's class by its name.
+    """
+
+    row: ClassVar[Row | None] = None
+    setting: ClassVar[str] = ""
+    configure: Callable[..., None]
+    validate: ClassVar[Callable[..., Status]]
+    _bind: Callable[..., None]
+    _wrong: ClassVar[_Wrong] = staticmethod(_nothing)
+    run: Callable[[], None]
+    class_of: Callable[[str], type[ConfiguredFunction]]
 
     def __init_subclass__(cls) -> None:
-        """What goes wrong in methods on their arguments leaves them as one of our errors, with the method's name."""
+        """Make the methods of a class that has a row."""
         super().__init_subclass__()
-        configure, validate = getattr(cls, "configure", None), getattr(cls, "validate", None)
-        if configure is None or cls.__name__.startswith("_"):
-            return  # a base of functions; what it set would hide what its neighbours have
-        own = getattr(configure, "__wrapped__", configure)
-        cls.configure = _checked(f"{cls.__name__}.configure", own, _refusing(own, validate))  # type: ignore[attr-defined]  # subclasses have it
-        if validate is not None:
-            own = getattr(validate, "__func__", validate)
-            kind = staticmethod if own is validate else classmethod
-            own = getattr(own, "__wrapped__", own)
-            cls.validate = kind(_checked(f"{cls.__name__}.validate", own, own))  # type: ignore[attr-defined]  # as above
+        row = cls.__dict__.get("row")
+        if row is None:
+            return
+        tensors, infos = Arguments(row, "configure"), Arguments(row, "validate")
+        bind, wrong = _taking(cls._bind), _taking(cls._wrong)
+
+        def status_of(values: Mapping[str, object]) -> Status:
+            text = next(filter(None, infos.objections(values)), "") or next(filter(None, wrong(cls._wrong, values)), "")
+            return Status(f"{cls.__name__}: {text}" if text else "")
+
+        def configure(self: ConfiguredFunction, *args: object) -> None:
+            """Set the tensors and options."""
+            values = tensors.checked(cls.__name__, args)
+            log("%s.configure(%s)", cls.__name__, _Shown(values.values()))
+            optional = {each.name: each.gets_information for each in row.arguments}
+            status = status_of({name: _info_of(value, optional[name]) for name, value in values.items()})
+            if not status:
+                raise TypeMismatch(status.error_description)
+            bind(self._bind, values)
+
+        def validate(cls: type[ConfiguredFunction], *args: object) -> Status:
+            """Whether tensors of this information can be configured."""
+            return status_of(infos.checked(cls.__name__, args))
+
+        for method, arguments in ((configure, tensors), (validate, infos)):
+            made = _method(cls, method, arguments)
+            setattr(cls, method.__name__, classmethod(made) if method is validate else made)
 
 
-def _refusing(configure: _Method, validate: _Method | None) -> _Method:
-    """`configure` behind `validate`, where the latter's arguments are among its own."""
-    signature = inspect.signature(configure)
-    wanted = inspect.signature(validate).parameters if validate is not None else {}
-    if not wanted or not set(wanted) <= set(signature.parameters):
-        return configure
-    optional = {name: "None" in str(each.annotation) for name, each in wanted.items()}
+def _method(cls: type, function: Callable[..., object], arguments: Arguments) -> Callable[..., object]:
+    """A method of a class; its errors are ours, with the method's name."""
+    function.__qualname__ = f"{cls.__name__}.{function.__name__}"
+    function.__module__ = cls.__module__
+    guarded = boundary(function.__qualname__, arguments=True, first=1)(function)
 
-    @functools.wraps(configure)
-    def refusing(*args: object, **kwargs: object) -> object:
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError:
-            return configure(*args, **kwargs)  # which says in Python's words what does not fit
-        bound.apply_defaults()
-        infos = {name: _info_of(bound.arguments[name], has_none) for name, has_none in optional.items()}
-        method = type(args[0]).validate  # type: ignore[attr-defined]  # has it; called without its guard
-        status: Status = method.__func__.__wrapped__(type(args[0]), **infos)
-        if not status:
-            raise TypeMismatch(status.error_description)
-        return configure(*args, **kwargs)
+    @functools.wraps(function)
+    def method(owner: object, *args: object, **options: object) -> object:
+        return guarded(owner, *arguments.listed(args, options))
 
-    return refusing
+    method.__signature__ = arguments.signature  # type: ignore[attr-defined]  # inspect reads it
+    return method
 
 
-def _info_of(argument: object, has_none: bool) -> object:
+def _taking(method: Callable[..., object]) -> Callable[..., Iterable[str]]:
+    """Calls a method with those of the arguments that its parameters name."""
+    names = [name for name in inspect.signature(method).parameters if name not in ("self", "cls")]
+
+    def call(bound: Callable[..., Iterable[str]], values: Mapping[str, object]) -> Iterable[str]:
+        border = {"border": Border(values["border_mode"], values["constant_border_value"])} if "border" in names else {}  # type: ignore[arg-type]  # checked
+        return bound(**{name: values[name] for name in names if name not in border}, **border)
+
+    return call
+
+
+def _info_of(argument: object, may_lack: bool) -> object:
     """What a tensor is, None of one that is to get information; of tensors a list; others as they are."""
     if isinstance(argument, Tensor):
-        return argument.info() if argument.has_info() or not has_none else None
+        return argument.info() if argument.has_info() or not may_lack else None
     if isinstance(argument, list | tuple) and argument and all(isinstance(each, Tensor) for each in argument):
         return [each.info() for each in argument]
     return argument
 
 
-def _checked(message: str, own: _Method, method: _Method) -> _Method:
-    """The method behind a look at the arguments of its own form, its errors ours."""
-    guarded = boundary(message, arguments=True, first=1)(method)
-    names = [*inspect.signature(own).parameters.values()]
-    kinds = {p.name: _kind_of(p.annotation, own.__globals__) for p in names if isinstance(p.annotation, str)}
-    wanted = {name: kind for name, kind in kinds.items() if kind is not None}
-    looked_at = [(k, p.name) for k, p in enumerate(names) if p.name in wanted or p.name == _CONSTANT]
-    looked_at.sort(key=lambda at: at[1] != _CONSTANT and wanted[at[1]] in _WORDS)  # the most telling first
-    if not looked_at and not message.endswith(".configure"):
-        return guarded
-
-    @functools.wraps(own)
-    def checked(*args: object, **kwargs: object) -> object:
-        for place, name in looked_at:
-            if place >= len(args) and name not in kwargs:
-                continue
-            value = args[place] if place < len(args) else kwargs[name]
-            if name == _CONSTANT:
-                image = args[1] if len(args) > 1 else kwargs.get(names[1].name)
-                objection = objection_to_constant(value, _type_of(image))
-            else:
-                objection = _objection_to_kind(name, value, wanted[name])
-            if objection:
-                raise TypeMismatch(f"{message}: {objection}")
-        log("%s(%s)", message, _Arguments(args[1:]))
-        return guarded(*args, **kwargs)
-
-    return checked
-
-
-class _Arguments(tuple[object, ...]):
+class _Shown(tuple[object, ...]):
     """Arguments, as a line of a log has them: tensors by what they are."""
 
     def __str__(self) -> str:
         return ", ".join(str(each.info()) if isinstance(each, HasInfo) else str(each) for each in self)
-
-
-def _kind_of(annotation: str, names: Mapping[str, object]) -> type | None:
-    """The type that an argument is looked at for: information, an enumeration, a list, a number; None for others."""
-    if annotation.startswith("list[") and "|" not in annotation:
-        return list
-    kind = _PLAIN.get(annotation) or names.get(annotation)
-    is_known = isinstance(kind, type) and issubclass(kind, Enum | TensorInfo | float | bool)
-    return kind if is_known else None  # type: ignore[return-value]  # a type
-
-
-def _objection_to_kind(name: str, value: object, kind: type) -> str:
-    """What is wrong with an argument that is information, a list, a number or one of an enumeration, or nothing."""
-    if isinstance(value, _TAKEN.get(kind, kind)) and (kind is not bool or value in (0, 1)):
-        return ""
-    members = [_WORDS.get(kind, kind.__name__)]
-    if issubclass(kind, Enum):
-        members = [f"{kind.__name__}.{member.name}" for member in kind]
-    return f"{name} is {value!r:.60}, wanted {' or '.join(members)}"
-
-
-def _type_of(image: object) -> DataType:
-    """The type of a tensor; of a pyramid of them, as of anything else, U8."""
-    info = getattr(image, "info", None)
-    result = getattr(info(), "data_type", None) if callable(info) and not isinstance(image, type) else None
-    return result if isinstance(result, DataType) else DataType.U8
-
-
-def objection_to_constant(constant: object, kind: DataType) -> str:
-    """What is wrong with a constant of a border of an image of this type, or nothing."""
-    if not isinstance(constant, int | float | np.integer | np.floating):
-        return f"{_CONSTANT} is a number, got {constant!r:.60}"
-    if is_held(constant, kind.dtype):
-        return ""
-    is_real = "float" in kind.dtype
-    wanted = "" if is_real else f": wanted a whole number from {np.iinfo(kind.dtype).min} to {np.iinfo(kind.dtype).max}"
-    return f"{_CONSTANT} is {constant!r:.60}, which {kind.name} does not hold{wanted}"

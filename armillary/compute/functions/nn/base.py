@@ -1,8 +1,7 @@
-"""What every neural-network function does: validate, configure, prepare, run.
+"""What every neural-network function does: compile, prepare, run.
 
-In: tensors and options. Out: the tensors that the function writes. Invariant: `configure` refuses what `validate`
-refuses, with the same text; an output without information gets the one that fits. Checks here return a text, "" where
-nothing is wrong, so that `validate` and `configure` share them. Kernels: `compiled.py`.
+In: tensors and options. Out: the tensors that the function writes. Invariant: an output without information gets the
+one that fits. Checks here return a text, "" where nothing is wrong. Kernels: `compiled.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Protocol
 
 from armillary import relay
-from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.layout import DataLayout, from_nchw
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo
@@ -22,10 +21,7 @@ from armillary.compute.functions.nn.body import Body, Build, ImageShape, Node
 from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
 from armillary.compute.runtime.tensor import Tensor
-from armillary.errors import ExecutionError, TypeMismatch
-
-FLOATS = (DataType.F32, DataType.F16)
-QUANTIZED = (DataType.QASYMM8, DataType.QASYMM8_SIGNED)
+from armillary.errors import ExecutionError
 
 
 class RunsKernels(Protocol):
@@ -54,10 +50,6 @@ class NeuralFunction(ConfiguredFunction):
         """`stages`: kernels that are scheduled one by one in place of the compiler's fused ones."""
         self._memory_manager, self._stages = memory_manager, stages
         self._pipeline: RunsKernels | None = None
-
-    def _refuse(self, status: Status) -> None:
-        if not status:
-            raise TypeMismatch(status.error_description)
 
     def _compile(
         self,
@@ -93,28 +85,6 @@ class NeuralFunction(ConfiguredFunction):
     def run(self) -> None:
         """Compute the output."""
         self._configured().run()
-
-
-def status_of(name: str, *objections: str) -> Status:
-    """The first objection as a status."""
-    objection_text = next((text for text in objections if text), "")
-    return Status(f"{name}: {objection_text}" if objection_text else "")
-
-
-def wrong_type(what: str, info: TensorInfo, wanted: Iterable[DataType]) -> str:
-    """An objection to a type."""
-    kinds = tuple(wanted)
-    if info.data_type in kinds:
-        return ""
-    return f"{what} is {info.data_type.name}, wanted {' or '.join(kind.name for kind in kinds)}"
-
-
-def wrong_shape(what: str, info: TensorInfo | None, wanted: Iterable[int]) -> str:
-    """An objection to a shape; trailing ones do not count."""
-    if info is None:
-        return ""
-    have, want = _trimmed(info.shape), _trimmed(wanted)
-    return "" if have == want else f"{what} is {'x'.join(map(str, have))}, wanted {'x'.join(map(str, want))}"
 
 
 def wrong_rank(info: TensorInfo, most: int = 4) -> str:
@@ -159,13 +129,6 @@ def wrong_quantization(what: str, info: TensorInfo | None, wanted: TensorInfo) -
     return f"{what} has {info.quantization_info()}, wanted {wanted.quantization_info()}"
 
 
-def _trimmed(shape: Iterable[int]) -> tuple[int, ...]:
-    sizes = list(shape)
-    while len(sizes) > 1 and sizes[-1] == 1:
-        sizes.pop()
-    return tuple(sizes)
-
-
 def init_output(
     output: Tensor,
     shape: Iterable[int],
@@ -190,11 +153,6 @@ def wrong_layout(what: str, info: TensorInfo | None, wanted: TensorInfo) -> str:
     if info is None or info.data_layout() is wanted.data_layout():
         return ""
     return f"{what} has the layout {info.data_layout().name}, the input {wanted.data_layout().name}"
-
-
-def info_or_none(tensor: Tensor | None) -> TensorInfo | None:
-    """What a tensor is, None where there is none."""
-    return tensor.info() if tensor is not None else None
 
 
 def nchw(info: TensorInfo) -> ImageShape:

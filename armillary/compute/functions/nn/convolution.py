@@ -9,11 +9,11 @@ product on register tiles, Winograd its F(2x2, 3x3) in phases, 16 products betwe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from armillary import relay
 from armillary.base.record import record
-from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import (
     ActivationFunction,
@@ -23,6 +23,7 @@ from armillary.compute.core.types import (
     Size2D,
     WeightsInfo,
 )
+from armillary.compute.functions.arguments import wrong_shape, wrong_type
 from armillary.compute.functions.nn import base
 from armillary.compute.functions.nn.body import Body, ImageShape, Node
 from armillary.compute.functions.nn.compiled import Pipeline
@@ -30,6 +31,7 @@ from armillary.compute.functions.nn.requantize import activation_limits, requant
 from armillary.compute.functions.nn.staged import Moves, objection_to_stages, staged_convolution
 from armillary.compute.functions.stages.fourier import LARGEST
 from armillary.compute.runtime.tensor import Tensor
+from armillary.errors import TypeMismatch
 
 PER_CHANNEL = DataType.QSYMM8_PER_CHANNEL
 _BLOCK = 16  # channels that one block holds on every processor
@@ -52,45 +54,39 @@ _Infos = tuple[TensorInfo, TensorInfo, TensorInfo | None, TensorInfo | None]
 _Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 
-def _objections(name: str, infos: _Infos, asked: _Asked) -> Status:
+def _objections(infos: _Infos, asked: _Asked) -> Iterator[str]:
     """What is wrong with a convolution; sizes are told as (width, height, channels) whatever the layout."""
     others = (("weights", infos[1]), ("the output", infos[3]))
-    layouts = base.status_of(name, *(base.wrong_layout(what, info, infos[0]) for what, info in others))
-    if not layouts:
-        return layouts
+    yield from (base.wrong_layout(what, info, infos[0]) for what, info in others)
     input, weights, output = (info.in_nchw() if info is not None else None for info in (infos[0], infos[1], infos[3]))
     biases = infos[2]  # a vector is one in any layout
-    assert input is not None and weights is not None, "both are given"
+    assert input is not None and weights is not None, "both are there"
     groups, dilation = asked.groups, asked.dilation
     conv_info, act_info, multiplier = asked.conv_info, asked.act_info, asked.multiplier
-    if groups < 1 or min(dilation.width, dilation.height) < 1:
-        message = f"{groups} groups" if groups < 1 else f"a dilation of {dilation.width}x{dilation.height}"
-        return Status(f"{name}: {message}, wanted at least {1 if groups < 1 else '1x1'}")
-    kinds = (*base.FLOATS, *base.QUANTIZED)
+    if min(dilation.width, dilation.height) < 1:
+        yield f"a dilation of {dilation.width}x{dilation.height}, wanted at least 1x1"
     size = Size2D(weights.dimension(0), weights.dimension(1))
     width, height = conv_info.scaled((input.dimension(0), input.dimension(1)), size, dilation)
     channels = input.dimension(2)
     outputs = channels * multiplier if multiplier else weights.dimension(3)
     have, want = (weights.dimension(2), outputs) if multiplier else (weights.dimension(2) * groups, channels)
     quantized = input.data_type.is_quantized
-    is_clamp = (act_info.activation if act_info else None) in CLAMPS
-    bias_kind = DataType.S32 if quantized else input.data_type
-    return base.status_of(
-        name,
-        base.wrong_type("the input", input, kinds),
-        base.wrong_type("weights", weights, (input.data_type, *((PER_CHANNEL,) if quantized else ()))),
-        base.wrong_channel_scales("weights", weights, outputs),
-        f"weights are for {have} channels, wanted {want}" if have != want else "",
-        f"groups {groups} do not divide {outputs} outputs" if outputs % groups else "",
-        "" if min(width, height) >= 1 else f"a {size.width}x{size.height} kernel does not fit {input!r}, {conv_info!r}",
-        base.wrong_shape("biases", biases, (outputs,)),
-        base.wrong_type("biases", biases, (bias_kind,)) if biases is not None else "",
-        base.wrong_shape("the output", output, (width, height, outputs, *input.shape[3:])),
-        base.wrong_type("the output", output, (input.data_type,)) if output is not None else "",
-        "" if is_clamp or not quantized else "a quantised convolution takes activations that clamp, or none",
-        base.wrong_scales(output, input, weights),
-        base.wrong_rank(input),
-    )
+    yield wrong_type("weights", weights, (input.data_type, *((PER_CHANNEL,) if quantized else ())))
+    yield base.wrong_channel_scales("weights", weights, outputs)
+    if have != want:
+        yield f"weights are for {have} channels, wanted {want}"
+    if outputs % groups:
+        yield f"groups {groups} do not divide {outputs} outputs"
+    if min(width, height) < 1:
+        yield f"a {size.width}x{size.height} kernel does not fit {input!r}, {conv_info!r}"
+    yield wrong_shape("biases", biases, (outputs,))
+    if biases is not None:
+        yield wrong_type("biases", biases, (DataType.S32 if quantized else input.data_type,))
+    yield wrong_shape("the output", output, (width, height, outputs, *input.shape[3:]))
+    if quantized and (act_info.activation if act_info else None) not in CLAMPS:
+        yield "a quantised convolution takes activations that clamp, or none"
+    yield base.wrong_scales(output, input, weights)
+    yield base.wrong_rank(input)
 
 
 class _Convolution(base.NeuralFunction):
@@ -136,7 +132,9 @@ class _Convolution(base.NeuralFunction):
     def _staged(self, body: Body, moves: Moves, groups: int) -> base.RunsKernels:
         name, info = type(self).__name__, body.inputs["x"].info()
         wrong = "" if self._method and self._pipeline_type is Pipeline else "it has no stages"
-        self._refuse(base.status_of(name, wrong, objection_to_stages(info, groups, moves.act_info)))
+        wrong = wrong or objection_to_stages(info, groups, moves.act_info)
+        if wrong:
+            raise TypeMismatch(f"{name}: {wrong}")
         assert self._method is not None, "what has none is refused"
         return staged_convolution(self._method, body, moves, self._memory_manager)
 
@@ -206,44 +204,41 @@ def clamp_of(act_info: ActivationLayerInfo | None, output: TensorInfo) -> tuple[
     return activation_limits(output.data_type, output.quantization_info(), which is not None, upper, lower)
 
 
-class NEGEMMConvolutionLayer(_Convolution):
+class GEMMConvolutionLayer(_Convolution):
     """A convolution as a product of matrices on register tiles."""
 
     _method = ConvolutionMethod.GEMM
     _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0}
 
     @classmethod
-    def validate(
+    def _wrong(
         cls,
         input: TensorInfo,
         weights: TensorInfo,
         biases: TensorInfo | None,
         output: TensorInfo | None,
         conv_info: PadStrideInfo,
-        weights_info: WeightsInfo | None = None,
-        dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None,
-        num_groups: int = 1,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del weights_info
+        weights_info: WeightsInfo | None,
+        dilation: Size2D | None,
+        act_info: ActivationLayerInfo | None,
+        num_groups: int,
+    ) -> Iterator[str]:
+        if weights_info is not None and weights_info.are_reshaped:
+            yield "reshaped weights are not taken, only (width, height, inputs, outputs)"
         asked = _Asked(conv_info, dilation or Size2D(), act_info, num_groups)
-        return _objections(cls.__name__, (input, weights, biases, output), asked)
+        yield from _objections((input, weights, biases, output), asked)
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         weights: Tensor,
         biases: Tensor | None,
         output: Tensor,
         conv_info: PadStrideInfo,
-        weights_info: WeightsInfo | None = None,
-        dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None,
-        num_groups: int = 1,
+        dilation: Size2D | None,
+        act_info: ActivationLayerInfo | None,
+        num_groups: int,
     ) -> None:
-        """Set the tensors and how the kernel moves over the image."""
-        del weights_info
         self._build((input, weights, biases, output), _Asked(conv_info, dilation or Size2D(), act_info, num_groups))
 
 
@@ -251,47 +246,38 @@ class _Plain(_Convolution):
     """A convolution of real numbers by one method, of one group and without holes."""
 
     @classmethod
-    def _wrong(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
+    def _limits(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
         """What the method does not take, of kernels of this width and height."""
         del input, size, conv_info
         return ()
 
     @classmethod
-    def validate(
+    def _wrong(
         cls,
         input: TensorInfo,
         weights: TensorInfo,
         biases: TensorInfo | None,
         output: TensorInfo | None,
         conv_info: PadStrideInfo,
-        act_info: ActivationLayerInfo | None = None,
-        enable_fast_math: bool = False,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del enable_fast_math
+        act_info: ActivationLayerInfo | None,
+    ) -> Iterator[str]:
         kernels = weights.in_nchw()
-        others = cls._wrong(input, (kernels.dimension(0), kernels.dimension(1)), conv_info)
-        wrong = base.status_of(cls.__name__, base.wrong_type("the input", input, base.FLOATS), *others)
-        if not wrong:
-            return wrong
-        return _objections(cls.__name__, (input, weights, biases, output), _Asked(conv_info, act_info=act_info))
+        yield from cls._limits(input, (kernels.dimension(0), kernels.dimension(1)), conv_info)
+        yield from _objections((input, weights, biases, output), _Asked(conv_info, act_info=act_info))
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         weights: Tensor,
         biases: Tensor | None,
         output: Tensor,
         conv_info: PadStrideInfo,
-        act_info: ActivationLayerInfo | None = None,
-        enable_fast_math: bool = False,
+        act_info: ActivationLayerInfo | None,
     ) -> None:
-        """Set the tensors and how the kernel moves over the image."""
-        del enable_fast_math
         self._build((input, weights, biases, output), _Asked(conv_info, act_info=act_info))
 
 
-class NEDirectConvolutionLayer(_Plain):
+class DirectConvolutionLayer(_Plain):
     """A convolution that multiplies where the image lies."""
 
     _method = ConvolutionMethod.DIRECT
@@ -313,7 +299,7 @@ def _wrong_strides(conv_info: PadStrideInfo) -> str:
     return "" if conv_info.stride() == (1, 1) else f"the strides are {conv_info.stride()}, wanted 1"
 
 
-class NEWinogradConvolutionLayer(_Plain):
+class WinogradConvolutionLayer(_Plain):
     """Winograd's F(2x2, 3x3): transforms of 4x4 tiles around 16 products of matrices.
 
     Channels in and out are filled up to blocks of 16 with zeros. Weights that are all whole numbers are multiplied
@@ -324,7 +310,7 @@ class NEWinogradConvolutionLayer(_Plain):
     _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}
 
     @classmethod
-    def _wrong(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
+    def _limits(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
         return (
             "" if size == (3, 3) else f"the kernel is {size[0]}x{size[1]}, wanted 3x3",
             _wrong_strides(conv_info),
@@ -346,7 +332,7 @@ class NEWinogradConvolutionLayer(_Plain):
         return relay.reshape_like(retained, value, lhs_begin=2, lhs_end=3, rhs_begin=2, rhs_end=4)
 
 
-class NEFFTConvolutionLayer(_Plain):
+class FFTConvolutionLayer(_Plain):
     """A convolution by Fourier transforms of 16x16 tiles, for kernels of up to 15x15 that move by one pixel.
 
     A pixel of the output takes 384 / ((17 - width) * (17 - height)) products, whatever the kernel. Without stages,
@@ -357,7 +343,7 @@ class NEFFTConvolutionLayer(_Plain):
     _config: ClassVar[dict[str, object]] = {"relay.WinogradConv2D.tile": 0, "relay.FourierConv2D.use": 1}
 
     @classmethod
-    def _wrong(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
+    def _limits(cls, input: TensorInfo, size: tuple[int, int], conv_info: PadStrideInfo) -> tuple[str, ...]:
         del input
         most = f"wanted at most {LARGEST}x{LARGEST}"
         return (
@@ -366,45 +352,43 @@ class NEFFTConvolutionLayer(_Plain):
         )
 
 
-class NEDepthwiseConvolutionLayer(_Convolution):
+class DepthwiseConvolutionLayer(_Convolution):
     """Each channel by kernels of its own; weights are (width, height, channels * depth_multiplier)."""
 
     @classmethod
-    def validate(
+    def _wrong(
         cls,
         input: TensorInfo,
         weights: TensorInfo,
         biases: TensorInfo | None,
         output: TensorInfo | None,
         conv_info: PadStrideInfo,
-        depth_multiplier: int = 1,
-        act_info: ActivationLayerInfo | None = None,
-        dilation: Size2D | None = None,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        if depth_multiplier < 1:
-            return Status(f"{cls.__name__}: a depth multiplier of {depth_multiplier}, wanted at least 1")
+        depth_multiplier: int,
+        act_info: ActivationLayerInfo | None,
+        dilation: Size2D | None,
+    ) -> Iterator[str]:
         asked = _Asked(conv_info, dilation or Size2D(), act_info, base.nchw(input)[1], depth_multiplier)
-        return _objections(cls.__name__, (input, weights, biases, output), asked)
+        yield from _objections((input, weights, biases, output), asked)
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         weights: Tensor,
         biases: Tensor | None,
         output: Tensor,
         conv_info: PadStrideInfo,
-        depth_multiplier: int = 1,
-        act_info: ActivationLayerInfo | None = None,
-        dilation: Size2D | None = None,
+        depth_multiplier: int,
+        act_info: ActivationLayerInfo | None,
+        dilation: Size2D | None,
     ) -> None:
-        """Set the tensors and how the kernels move over the image."""
         asked = _Asked(conv_info, dilation or Size2D(), act_info, base.nchw(input.info())[1], depth_multiplier)
         self._build((input, weights, biases, output), asked)
 
 
-class NEConvolutionLayer(base.NeuralFunction):
+class ConvolutionLayer(base.NeuralFunction):
     """A convolution by the method that fits: Winograd for float32, 3x3, strides of 1 and biases; else GEMM."""
+
+    _wrong = GEMMConvolutionLayer._wrong
 
     @staticmethod
     def get_convolution_method(
@@ -432,46 +416,29 @@ class NEConvolutionLayer(base.NeuralFunction):
         plain = dilation in (None, Size2D()) and num_groups == 1 and _has_tiles(input, conv_info)
         return ConvolutionMethod.WINOGRAD if fits and plain else ConvolutionMethod.GEMM
 
-    @classmethod
-    def validate(
-        cls,
-        input: TensorInfo,
-        weights: TensorInfo,
-        biases: TensorInfo | None,
-        output: TensorInfo | None,
-        conv_info: PadStrideInfo,
-        weights_info: WeightsInfo | None = None,
-        dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None,
-        enable_fast_math: bool = False,
-        num_groups: int = 1,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del enable_fast_math
-        if weights_info is not None and weights_info.are_reshaped:
-            return Status(f"{cls.__name__}: reshaped weights are not taken, only (width, height, inputs, outputs)")
-        asked = _Asked(conv_info, dilation or Size2D(), act_info, num_groups)
-        return _objections(cls.__name__, (input, weights, biases, output), asked)
-
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         weights: Tensor,
         biases: Tensor | None,
         output: Tensor,
         conv_info: PadStrideInfo,
-        weights_info: WeightsInfo | None = None,
-        dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None,
-        enable_fast_math: bool = False,
-        num_groups: int = 1,
+        weights_info: WeightsInfo | None,
+        dilation: Size2D | None,
+        act_info: ActivationLayerInfo | None,
+        enable_fast_math: bool,
+        num_groups: int,
     ) -> None:
-        """Set the tensors and how the kernel moves over the image."""
-        infos = (input.info(), weights.info(), base.info_or_none(biases), None)
+        infos = (input.info(), weights.info(), biases.info() if biases is not None else None, None)
         method = self.get_convolution_method(*infos, conv_info, weights_info, dilation, act_info, num_groups)
+        part = self._part("Winograd" if method is ConvolutionMethod.WINOGRAD else "GEMM")
         if method is ConvolutionMethod.WINOGRAD:
-            winograd = self._pipeline = NEWinogradConvolutionLayer(self._memory_manager, stages=self._stages)
-            winograd.configure(input, weights, biases, output, conv_info, act_info, enable_fast_math)
+            part.configure(input, weights, biases, output, conv_info, act_info, enable_fast_math)
         else:
-            gemm = self._pipeline = NEGEMMConvolutionLayer(self._memory_manager, stages=self._stages)
-            gemm.configure(input, weights, biases, output, conv_info, weights_info, dilation, act_info, num_groups)
+            part.configure(input, weights, biases, output, conv_info, weights_info, dilation, act_info, num_groups)
+        self._pipeline = part
+
+    def _part(self, method: str) -> base.NeuralFunction:
+        kind = self.class_of(f"NE{method}ConvolutionLayer")
+        assert issubclass(kind, base.NeuralFunction), "the table says so"
+        return kind(self._memory_manager, stages=self._stages)

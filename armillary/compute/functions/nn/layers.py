@@ -6,8 +6,9 @@ what is left over, an average divides by all elements under the window unless `e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from armillary import relay
-from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import TensorInfo
 from armillary.compute.core.types import (
     ActivationFunction,
@@ -19,28 +20,22 @@ from armillary.compute.core.types import (
     PoolingType,
     Size2D,
 )
+from armillary.compute.functions.arguments import FLOATS, wrong_shape, wrong_type
 from armillary.compute.functions.nn import base
 from armillary.compute.functions.nn.body import Node
 from armillary.compute.functions.nn.requantize import limits
 from armillary.compute.runtime.tensor import Tensor
 
 
-class NEActivationLayer(base.NeuralFunction):
+class ActivationLayer(base.NeuralFunction):
     """y = f(x); without an output, in place."""
 
     @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo | None, act_info: ActivationLayerInfo) -> Status:
-        """Whether tensors of this information can be configured."""
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.FLOATS),
-            base.wrong_shape("the output", output, input.shape),
-            base.wrong_type("the output", output, base.FLOATS) if output is not None else "",
-            "" if act_info.enabled() else "no activation function is given",
-        )
+    def _wrong(cls, act_info: ActivationLayerInfo) -> Iterator[str]:
+        if not act_info.enabled():
+            yield "no activation function is given"
 
-    def configure(self, input: Tensor, output: Tensor | None, act_info: ActivationLayerInfo) -> None:
-        """Set the tensors and the function."""
+    def _bind(self, input: Tensor, output: Tensor | None, act_info: ActivationLayerInfo) -> None:
         target = input if output is None else output
         base.init_like(target, input.info())
         is_identity = act_info.activation is ActivationFunction.IDENTITY
@@ -51,24 +46,16 @@ class NEActivationLayer(base.NeuralFunction):
         self._compile({"x": input}, {}, target, body)
 
 
-class NESoftmaxLayer(base.NeuralFunction):
+class SoftmaxLayer(base.NeuralFunction):
     """exp(beta * x) over its sum along a dimension (0: along a row)."""
 
     @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo | None, beta: float = 1.0, axis: int = 0) -> Status:
-        """Whether tensors of this information can be configured."""
-        del beta
+    def _wrong(cls, input: TensorInfo, axis: int) -> Iterator[str]:
         rank = input.num_dimensions()
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.FLOATS),
-            base.wrong_shape("the output", output, input.shape),
-            base.wrong_type("the output", output, base.FLOATS) if output is not None else "",
-            "" if -rank <= axis < rank else f"axis {axis} of a tensor of {rank} dimensions",
-        )
+        if not -rank <= axis < rank:
+            yield f"axis {axis} of a tensor of {rank} dimensions"
 
-    def configure(self, input: Tensor, output: Tensor, beta: float = 1.0, axis: int = 0) -> None:
-        """Set the tensors."""
+    def _bind(self, input: Tensor, output: Tensor, beta: float, axis: int) -> None:
         base.init_like(output, input.info())
         rank = input.info().num_dimensions()
         at = rank - 1 - axis % rank
@@ -79,34 +66,27 @@ class NESoftmaxLayer(base.NeuralFunction):
         self._compile({"x": input}, {}, output, body)
 
 
-class NEPoolingLayer(base.NeuralFunction):
+class PoolingLayer(base.NeuralFunction):
     """The largest element under a window, the mean, or the root of the mean of squares."""
 
     @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo | None, pool_info: PoolingLayerInfo) -> Status:
-        """Whether tensors of this information can be configured."""
-        message = base.wrong_layout("the output", output, input)
-        if message:
-            return base.status_of(cls.__name__, message)
+    def _wrong(cls, input: TensorInfo, output: TensorInfo | None, pool_info: PoolingLayerInfo) -> Iterator[str]:
+        yield base.wrong_layout("the output", output, input)
         input, output = input.in_nchw(), output.in_nchw() if output is not None else None
+        if pool_info.pool_type is not PoolingType.MAX:
+            yield wrong_type("the input", input, FLOATS)
         width, height, size = _pooled(input, pool_info)
         pads = pool_info.pad_stride_info
+        if min(width, height) < 1:
+            yield f"a {size.width}x{size.height} window does not fit {input!r}"
         beyond = max(pads.pad_left(), pads.pad_right()) >= size.width
-        beyond |= max(pads.pad_top(), pads.pad_bottom()) >= size.height
-        kinds = base.FLOATS if pool_info.pool_type is not PoolingType.MAX else (*base.FLOATS, *base.QUANTIZED)
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, kinds),
-            f"a {size.width}x{size.height} window does not fit {input!r}" if min(width, height) < 1 else "",
-            f"padding {pads!r} is as large as the {size.width}x{size.height} window" if beyond else "",
-            base.wrong_rank(input),
-            base.wrong_quantization("the output", output, input),
-            base.wrong_shape("the output", output, (width, height, *input.shape[2:])),
-            base.wrong_type("the output", output, (input.data_type,)) if output is not None else "",
-        )
+        if beyond or max(pads.pad_top(), pads.pad_bottom()) >= size.height:
+            yield f"padding {pads!r} is as large as the {size.width}x{size.height} window"
+        yield base.wrong_rank(input)
+        yield base.wrong_quantization("the output", output, input)
+        yield wrong_shape("the output", output, (width, height, *input.shape[2:]))
 
-    def configure(self, input: Tensor, output: Tensor, pool_info: PoolingLayerInfo) -> None:
-        """Set the tensors and the window."""
+    def _bind(self, input: Tensor, output: Tensor, pool_info: PoolingLayerInfo) -> None:
         image = input.info().in_nchw()
         width, height, size = _pooled(image, pool_info)
         base.init_like(output, input.info(), width, height, *image.shape[2:])
@@ -149,24 +129,17 @@ def _pooled(input: TensorInfo, info: PoolingLayerInfo) -> tuple[int, int, Size2D
     return scaled[0], scaled[1], info.pool_size
 
 
-class NENormalizationLayer(base.NeuralFunction):
+class NormalizationLayer(base.NeuralFunction):
     """Local response normalisation over channels, rows, or planes."""
 
     @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo | None, norm_info: NormalizationLayerInfo) -> Status:
-        """Whether tensors of this information can be configured."""
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.FLOATS),
-            base.wrong_rank(input),
-            base.wrong_layout("the output", output, input),
-            "" if norm_info.norm_size % 2 else f"the size is {norm_info.norm_size}, wanted an odd number",
-            base.wrong_shape("the output", output, input.shape),
-            base.wrong_type("the output", output, base.FLOATS) if output is not None else "",
-        )
+    def _wrong(cls, input: TensorInfo, output: TensorInfo | None, norm_info: NormalizationLayerInfo) -> Iterator[str]:
+        yield base.wrong_rank(input)
+        yield base.wrong_layout("the output", output, input)
+        if norm_info.norm_size % 2 == 0:
+            yield f"the size is {norm_info.norm_size}, wanted an odd number"
 
-    def configure(self, input: Tensor, output: Tensor, norm_info: NormalizationLayerInfo) -> None:
-        """Set the tensors and what is added up."""
+    def _bind(self, input: Tensor, output: Tensor, norm_info: NormalizationLayerInfo) -> None:
         base.init_like(output, input.info())
         size = norm_info.norm_size
         count = 1 if not norm_info.is_scaled else size * size if norm_info.type is NormType.IN_MAP_2D else size
@@ -193,49 +166,35 @@ class NENormalizationLayer(base.NeuralFunction):
         self._compile({"x": input}, {}, output, body, shapes)
 
 
-class NEBatchNormalizationLayer(base.NeuralFunction):
+class BatchNormalizationLayer(base.NeuralFunction):
     """(x - mean) / sqrt(var + epsilon) * gamma + beta, by channel."""
 
     @classmethod
-    def validate(
+    def _wrong(
         cls,
         input: TensorInfo,
         output: TensorInfo | None,
         mean: TensorInfo,
         var: TensorInfo,
-        beta: TensorInfo | None = None,
-        gamma: TensorInfo | None = None,
-        epsilon: float = 0.001,
-        act_info: ActivationLayerInfo | None = None,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del act_info
-        named = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
-        channels = base.nchw(input)[1]
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.FLOATS),
-            base.wrong_rank(input),
-            base.wrong_type("the output", output, base.FLOATS) if output is not None else "",
-            *(base.wrong_shape(name, info, (channels,)) for name, info in named.items()),
-            *(base.wrong_type(name, info, base.FLOATS) for name, info in named.items() if info is not None),
-            base.wrong_shape("the output", output, input.shape),
-            base.wrong_layout("the output", output, input),
-            "" if epsilon > 0 else f"epsilon is {epsilon}, wanted above 0",
-        )
+        beta: TensorInfo | None,
+        gamma: TensorInfo | None,
+    ) -> Iterator[str]:
+        yield base.wrong_rank(input)
+        for name, info in (("mean", mean), ("var", var), ("beta", beta), ("gamma", gamma)):
+            yield wrong_shape(name, info, (base.nchw(input)[1],))
+        yield base.wrong_layout("the output", output, input)
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         output: Tensor | None,
         mean: Tensor,
         var: Tensor,
-        beta: Tensor | None = None,
-        gamma: Tensor | None = None,
-        epsilon: float = 0.001,
-        act_info: ActivationLayerInfo | None = None,
+        beta: Tensor | None,
+        gamma: Tensor | None,
+        epsilon: float,
+        act_info: ActivationLayerInfo | None,
     ) -> None:
-        """Set the tensors; without an output, in place."""
         target = input if output is None else output
         base.init_like(target, input.info())
         operands = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
@@ -254,22 +213,15 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
         self._compile({"x": input}, weights, target, body, shapes)
 
 
-class NEQuantizationLayer(base.NeuralFunction):
+class QuantizationLayer(base.NeuralFunction):
     """Real numbers as bytes of the output's scale and offset: rounded to nearest, halves away from zero."""
 
     @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo) -> Status:
-        """Whether tensors of this information can be configured."""
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.FLOATS),
-            base.wrong_type("the output", output, base.QUANTIZED),
-            base.wrong_shape("the output", output, input.shape),
-            "" if output.quantization_info().scale > 0 else f"the scale is {output.quantization_info().scale}",
-        )
+    def _wrong(cls, output: TensorInfo) -> Iterator[str]:
+        if output.quantization_info().scale <= 0:
+            yield f"the scale is {output.quantization_info().scale}"
 
-    def configure(self, input: Tensor, output: Tensor) -> None:
-        """Set the tensors; the output's information has the scale."""
+    def _bind(self, input: Tensor, output: Tensor) -> None:
         quantization, kind = output.info().quantization_info(), output.info().data_type
         low, high = limits(kind)
 
@@ -283,22 +235,11 @@ class NEQuantizationLayer(base.NeuralFunction):
         self._compile({"x": input}, {}, output, body)
 
 
-class NEDequantizationLayer(base.NeuralFunction):
+class DequantizationLayer(base.NeuralFunction):
     """(value - offset) * scale."""
 
-    @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo | None) -> Status:
-        """Whether tensors of this information can be configured."""
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, base.QUANTIZED),
-            base.wrong_shape("the output", output, input.shape),
-            base.wrong_type("the output", output, base.FLOATS) if output is not None else "",
-        )
-
-    def configure(self, input: Tensor, output: Tensor) -> None:
-        """Set the tensors."""
-        base.init_output(output, input.info().shape, base.FLOATS[0], layout=input.info().data_layout())
+    def _bind(self, input: Tensor, output: Tensor) -> None:
+        base.init_output(output, input.info().shape, FLOATS[0], layout=input.info().data_layout())
         quantization = input.info().quantization_info()
 
         def body(x: Node) -> Node:

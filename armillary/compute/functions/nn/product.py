@@ -6,15 +6,15 @@ first run only, unless `GEMMInfo` says that it changes. Kernels: the compiler's,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from armillary import relay
-from armillary.compute.core.kernel import Status
 from armillary.compute.core.layout import DataLayout
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import ActivationLayerInfo, FullyConnectedLayerInfo, GEMMInfo
+from armillary.compute.functions.arguments import wrong_shape, wrong_type
 from armillary.compute.functions.nn import base
 from armillary.compute.functions.nn.body import Body, Node
 from armillary.compute.functions.nn.compiled import Pipeline
@@ -22,54 +22,28 @@ from armillary.compute.functions.nn.convolution import CLAMPS, clamp_of
 from armillary.compute.functions.nn.requantize import requantized, scale_ratio
 from armillary.compute.functions.nn.staged import objection_to_stages, staged_product
 from armillary.compute.runtime.tensor import Tensor
+from armillary.errors import TypeMismatch
 
 
-def _product(a: TensorInfo, b: TensorInfo, d: TensorInfo | None, kinds: Sequence[DataType]) -> tuple[str, ...]:
-    m, k, n = a.dimension(1), a.dimension(0), b.dimension(0)
-    return (
-        base.wrong_type("a", a, kinds),
-        base.wrong_type("b", b, (a.data_type,)),
-        "" if a.num_dimensions() <= 2 and b.num_dimensions() <= 2 else "matrices have at most 2 dimensions",
-        f"a has {k} columns, b has {b.dimension(1)} rows" if k != b.dimension(1) else "",
-        base.wrong_shape("d", d, (n, m)),
-    )
+def _product(a: TensorInfo, b: TensorInfo, output: TensorInfo | None, what: str) -> Iterator[str]:
+    if max(a.num_dimensions(), b.num_dimensions()) > 2:
+        yield "matrices have at most 2 dimensions"
+    if a.dimension(0) != b.dimension(1):
+        yield f"a has {a.dimension(0)} columns, b has {b.dimension(1)} rows"
+    yield wrong_shape(what, output, (b.dimension(0), a.dimension(1)))
 
 
-class NEGEMM(base.NeuralFunction):
+class GEMM(base.NeuralFunction):
     """d = alpha * a * b + beta * c."""
 
     @classmethod
-    def validate(
-        cls,
-        a: TensorInfo,
-        b: TensorInfo,
-        c: TensorInfo | None,
-        d: TensorInfo | None,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-        gemm_info: GEMMInfo | None = None,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del alpha, beta, gemm_info
-        return base.status_of(
-            cls.__name__,
-            *_product(a, b, d, base.FLOATS),
-            base.wrong_shape("c", c, (b.dimension(0), a.dimension(1))),
-            base.wrong_type("c", c, base.FLOATS) if c is not None else "",
-            base.wrong_type("d", d, base.FLOATS) if d is not None else "",
-        )
+    def _wrong(cls, a: TensorInfo, b: TensorInfo, c: TensorInfo | None, d: TensorInfo | None) -> Iterator[str]:
+        yield from _product(a, b, d, "d")
+        yield wrong_shape("c", c, (b.dimension(0), a.dimension(1)))
 
-    def configure(
-        self,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        d: Tensor,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-        gemm_info: GEMMInfo | None = None,
+    def _bind(
+        self, a: Tensor, b: Tensor, c: Tensor | None, d: Tensor, alpha: float, beta: float, gemm_info: GEMMInfo | None
     ) -> None:
-        """Set the matrices and the factors."""
         base.init_output(d, (b.info().dimension(0), a.info().dimension(1)), a.info().data_type)
         info = gemm_info or GEMMInfo()
 
@@ -92,7 +66,8 @@ class NEGEMM(base.NeuralFunction):
         if self._stages:
             wrong = "" if self._pipeline_type is Pipeline else "it has no stages"
             wrong = wrong or objection_to_stages(a.info(), 1, info.activation_info)
-            self._refuse(base.status_of(type(self).__name__, wrong))
+            if wrong:
+                raise TypeMismatch(f"{type(self).__name__}: {wrong}")
             staged = Body(inputs, weights, d, body, shapes)
             self._pipeline = staged_product(staged, (alpha, beta), info.activation_info, self._memory_manager)
             return
@@ -103,34 +78,16 @@ def _matrix(info: TensorInfo) -> tuple[int, int]:
     return info.dimension(1), info.dimension(0)
 
 
-class NEGEMMLowpMatrixMultiplyCore(base.NeuralFunction):
+class GEMMLowpMatrixMultiplyCore(base.NeuralFunction):
     """Products of bytes less their offsets, in 32 bits; plus `c`, and requantised where the output is of bytes."""
 
     @classmethod
-    def validate(
-        cls,
-        a: TensorInfo,
-        b: TensorInfo,
-        c: TensorInfo | None,
-        output: TensorInfo | None,
-        gemm_info: GEMMInfo | None = None,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del gemm_info
-        outputs = (DataType.S32, a.data_type)
-        return base.status_of(
-            cls.__name__,
-            *_product(a, b, output, base.QUANTIZED),
-            base.wrong_shape("c", c, (b.dimension(0),)),
-            base.wrong_type("c", c, (DataType.S32,)) if c is not None else "",
-            base.wrong_type("the output", output, outputs) if output is not None else "",
-            base.wrong_scales(output, a, b),
-        )
+    def _wrong(cls, a: TensorInfo, b: TensorInfo, c: TensorInfo | None, output: TensorInfo | None) -> Iterator[str]:
+        yield from _product(a, b, output, "the output")
+        yield wrong_shape("c", c, (b.dimension(0),))
+        yield base.wrong_scales(output, a, b)
 
-    def configure(
-        self, a: Tensor, b: Tensor, c: Tensor | None, output: Tensor, gemm_info: GEMMInfo | None = None
-    ) -> None:
-        """Set the matrices."""
+    def _bind(self, a: Tensor, b: Tensor, c: Tensor | None, output: Tensor) -> None:
         base.init_output(output, (b.info().dimension(0), a.info().dimension(1)), DataType.S32)
 
         def body(x: Node, y: Node, bias: Node | None = None) -> Node:
@@ -164,46 +121,39 @@ def _sums(
     return requantized(value, [ratio], output.quantization_info(), output.data_type, low, high)
 
 
-class NEFullyConnectedLayer(base.NeuralFunction):
+class FullyConnectedLayer(base.NeuralFunction):
     """Every output from every input of a batch: weights (inputs, outputs)."""
 
     @classmethod
-    def validate(
+    def _wrong(
         cls,
         input: TensorInfo,
         weights: TensorInfo,
         biases: TensorInfo | None,
         output: TensorInfo | None,
-        fc_info: FullyConnectedLayerInfo | None = None,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
+        fc_info: FullyConnectedLayerInfo | None,
+    ) -> Iterator[str]:
         info = fc_info or FullyConnectedLayerInfo()
         batch, terms, outputs = _connected(input, weights, info)
         rows = weights.dimension(0 if info.transpose_weights else 1)
-        is_clamp = info.activation_info.activation in CLAMPS
-        bias_kind = DataType.S32 if input.data_type.is_quantized else input.data_type
-        return base.status_of(
-            cls.__name__,
-            base.wrong_type("the input", input, (*base.FLOATS, *base.QUANTIZED)),
-            base.wrong_type("weights", weights, (input.data_type,)),
-            f"the input has {terms} values, weights are for {rows}" if terms != rows else "",
-            base.wrong_shape("biases", biases, (outputs,)),
-            base.wrong_type("biases", biases, (bias_kind,)) if biases is not None else "",
-            base.wrong_shape("the output", output, (outputs, batch)),
-            base.wrong_type("the output", output, (input.data_type,)) if output is not None else "",
-            base.wrong_scales(output, input, weights),
-            "" if is_clamp or not input.data_type.is_quantized else "of bytes, an activation that clamps, or none",
-        )
+        if terms != rows:
+            yield f"the input has {terms} values, weights are for {rows}"
+        yield wrong_shape("biases", biases, (outputs,))
+        if biases is not None:
+            yield wrong_type("biases", biases, [DataType.S32 if input.data_type.is_quantized else input.data_type])
+        yield wrong_shape("the output", output, (outputs, batch))
+        yield base.wrong_scales(output, input, weights)
+        if input.data_type.is_quantized and info.activation_info.activation not in CLAMPS:
+            yield "of bytes, an activation that clamps, or none"
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         weights: Tensor,
         biases: Tensor | None,
         output: Tensor,
-        fc_info: FullyConnectedLayerInfo | None = None,
+        fc_info: FullyConnectedLayerInfo | None,
     ) -> None:
-        """Set the tensors."""
         info = fc_info or FullyConnectedLayerInfo()
         batch, terms, outputs = _connected(input.info(), weights.info(), info)
         kind = input.info().data_type

@@ -1,274 +1,146 @@
 """Pixel by pixel: differences, bits, sums, products, accumulation, thresholds, tables, length and angle of gradients.
 
-In: images of one size. Out: an image, or the accumulated one. Invariant: names and argument orders are the library's.
-The arithmetic: `functions/formulas/arithmetic.py`.
+In: images of one size. Out: an image, or the accumulated one. Invariant: a pixel follows
+from those at its place alone. The arithmetic: `functions/formulas/arithmetic.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from enum import Enum
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from armillary.base.boundary import bounded
-from armillary.compute.core.compiled import Formula
-from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.core.types import ConvertPolicy, MagnitudeType, PhaseType, RoundingPolicy, ThresholdType
+from armillary.compute.functions.arguments import wrong_type
 from armillary.compute.functions.formulas import arithmetic as formulas
-from armillary.compute.functions.vision.base import (
-    ConvertPolicy,
-    RoundingPolicy,
-    VisionFunction,
-    image,
-    objection,
-    size_of,
-    wrong_size,
-    wrong_type,
-)
+from armillary.compute.functions.vision.base import VisionFunction, image
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.errors import TypeMismatch
 
 U8, S16, F32 = DataType.U8, DataType.S16, DataType.F32
 
 
-class MagnitudeType(Enum):
-    """How long a gradient is: the sum of both sizes, or the root of the sum of their squares."""
-
-    L1NORM, L2NORM = "L1", "L2"
-
-
-class PhaseType(Enum):
-    """SIGNED: 0 to 255 for a whole turn. UNSIGNED: degrees of half a turn."""
-
-    SIGNED, UNSIGNED = "signed", "unsigned"
-
-
-class ThresholdType(Enum):
-    """BINARY: above a threshold or not. RANGE: between two or not."""
-
-    BINARY, RANGE = "binary", "range"
-
-
-class _Pairwise(VisionFunction):
+class Pairwise(VisionFunction):
     """Two images in, one out."""
 
-    def configure(self, input1: Tensor, input2: Tensor, output: Tensor) -> None:
-        """Set the images."""
-        self._configure([input1, input2], [output])
+    def _bind(self, input1: Tensor, input2: Tensor, output: Tensor) -> None:
+        self._set(self.formula, [input1, input2], [output])
 
 
-class NEAbsoluteDifference(_Pairwise):
+class AbsoluteDifference(VisionFunction):
     """|a - b|, of U8 or S16."""
 
-    formula = formulas.ABSOLUTE_DIFFERENCE
-
-    def configure(self, input1: Tensor, input2: Tensor, output: Tensor) -> None:
-        """Set the images."""
+    def _bind(self, input1: Tensor, input2: Tensor, output: Tensor) -> None:
         is_short = input1.info().data_type is S16
-        formula = formulas.ABSOLUTE_DIFFERENCE_S16 if is_short else self.formula
-        self._configure([input1, input2], [output], formula=formula)
+        formula = formulas.ABSOLUTE_DIFFERENCE_S16 if is_short else formulas.ABSOLUTE_DIFFERENCE
+        self._set(formula, [input1, input2], [output])
 
 
-class NEBitwiseAnd(_Pairwise):
-    """a and b, bit by bit."""
-
-    formula = formulas.BITWISE_AND
-
-
-class NEBitwiseOr(_Pairwise):
-    """a or b, bit by bit."""
-
-    formula = formulas.BITWISE_OR
-
-
-class NEBitwiseXor(_Pairwise):
-    """a or b but not both, bit by bit."""
-
-    formula = formulas.BITWISE_XOR
-
-
-class NEBitwiseNot(VisionFunction):
+class BitwiseNot(VisionFunction):
     """Every bit the other way."""
 
-    formula = formulas.BITWISE_NOT
-
-    def configure(self, input: Tensor, output: Tensor) -> None:
-        """Set the images."""
-        self._configure([input], [output])
+    def _bind(self, input: Tensor, output: Tensor) -> None:
+        self._set(formulas.BITWISE_NOT, [input], [output])
 
 
-class NEThreshold(VisionFunction):
+class Threshold(VisionFunction):
     """One value for pixels above a threshold (or between two), another one for the rest."""
 
-    formula = formulas.THRESHOLD
-
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         output: Tensor,
         threshold: int,
-        false_value: int = 0,
-        true_value: int = 255,
-        type: ThresholdType = ThresholdType.BINARY,
-        upper: int = 0,
+        false_value: int,
+        true_value: int,
+        type: ThresholdType,
+        upper: int,
     ) -> None:
-        """Set the images and the values, all from 0 to 255; RANGE is from `threshold` to `upper`, both included."""
-        values = (threshold, false_value, true_value, upper)
-        if any(not 0 <= v <= 255 for v in values):
-            raise TypeMismatch(f"NEThreshold: threshold and values are 0 to 255, got {values}")
         if type is ThresholdType.BINARY:
-            self._configure([input], [output], numbers=values[:3])
+            self._set(formulas.THRESHOLD, [input], [output], numbers=(threshold, false_value, true_value))
         else:
             numbers = (threshold, upper, false_value, true_value)
-            self._configure([input], [output], numbers=numbers, formula=formulas.THRESHOLD_RANGE)
+            self._set(formulas.THRESHOLD_RANGE, [input], [output], numbers=numbers)
 
 
-class _Accumulating(VisionFunction):
-    """One image in; the other one is read and written."""
-
-    @classmethod
-    def validate(cls, input: TensorInfo, accum: TensorInfo) -> Status:  # type: ignore[override]  # named
-        """Whether tensors of this information can be configured."""
-        return super().validate(input, accum, accum)
+# One image in; the other one is read and written.
 
 
-class NEAccumulate(_Accumulating):
+class Accumulate(VisionFunction):
     """accum += input, saturated to S16."""
 
-    formula = formulas.ACCUMULATE
-
-    def configure(self, input: Tensor, accum: Tensor) -> None:
-        """Set the images."""
-        self._configure([input, accum], [accum])
+    def _bind(self, input: Tensor, accum: Tensor) -> None:
+        self._set(formulas.ACCUMULATE, [input, accum], [accum])
 
 
-class NEAccumulateSquared(_Accumulating):
+class AccumulateSquared(VisionFunction):
     """accum += input * input >> shift, saturated to S16."""
 
-    formula = formulas.ACCUMULATE_SQUARED
-
-    def configure(self, input: Tensor, shift: int, accum: Tensor) -> None:
-        """Set the images and the shift, 0 to 15."""
-        if not 0 <= shift <= 15:
-            raise TypeMismatch(f"NEAccumulateSquared: the shift is {shift}, wanted 0 to 15")
-        self._configure([input, accum], [accum], numbers=(shift,))
+    def _bind(self, input: Tensor, shift: int, accum: Tensor) -> None:
+        self._set(formulas.ACCUMULATE_SQUARED, [input, accum], [accum], numbers=(shift,))
 
 
-class NEAccumulateWeighted(_Accumulating):
+class AccumulateWeighted(VisionFunction):
     """accum = (1 - alpha) * accum + alpha * input, without its fraction."""
 
-    formula = formulas.ACCUMULATE_WEIGHTED
-
-    def configure(self, input: Tensor, alpha: float, accum: Tensor, use_fp16: bool = False) -> None:
-        """Set the images and the weight, 0 to 1."""
-        del use_fp16
-        if not 0.0 <= alpha <= 1.0:
-            raise TypeMismatch(f"NEAccumulateWeighted: alpha is {alpha}, wanted 0 to 1")
-        self._configure([input, accum], [accum], numbers=(alpha,))
+    def _bind(self, input: Tensor, alpha: float, accum: Tensor) -> None:
+        self._set(formulas.ACCUMULATE_WEIGHTED, [input, accum], [accum], numbers=(alpha,))
 
 
 _TYPES = {(U8, U8): (U8, S16), (U8, S16): (S16,), (S16, U8): (S16,), (S16, S16): (S16,), (F32, F32): (F32,)}
 
 
-def _types(name: str, input1: TensorInfo, input2: TensorInfo, output: TensorInfo) -> Status:
+def _wrong_types(input1: TensorInfo, input2: TensorInfo, output: TensorInfo) -> Iterator[str]:
     kinds = (input1.data_type, input2.data_type)
-    message = f"inputs are {kinds[0].name} and {kinds[1].name}, wanted U8, S16 or both F32"
-    return objection(
-        name,
-        "" if kinds in _TYPES else message,
-        wrong_type("the output", output, *_TYPES.get(kinds, (output.data_type,))),
-        wrong_size("input 2", input2, *size_of(input1)),
-        wrong_size("the output", output, *size_of(input1)),
-    )
+    if kinds not in _TYPES:
+        yield f"inputs are {kinds[0].name} and {kinds[1].name}, wanted U8, S16 or both F32"
+    yield wrong_type("the output", output, _TYPES.get(kinds, ()))
 
 
-class _Sum(VisionFunction):
-    _sign: ClassVar[int]
+class Sum(VisionFunction):
+    """a + b or a - b; its setting is the sign of b."""
 
-    @classmethod
-    def validate(  # type: ignore[override]  # named
-        cls,
-        input1: TensorInfo,
-        input2: TensorInfo,
-        output: TensorInfo,
-        policy: ConvertPolicy = ConvertPolicy.SATURATE,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del policy
-        return _types(cls.__name__, input1, input2, output)
+    _wrong = staticmethod(_wrong_types)
 
-    def configure(
-        self, input1: Tensor, input2: Tensor, output: Tensor, policy: ConvertPolicy = ConvertPolicy.SATURATE
-    ) -> None:
-        """Set the images and what becomes of results that do not fit."""
+    def _bind(self, input1: Tensor, input2: Tensor, output: Tensor, policy: ConvertPolicy) -> None:
         kinds = (input1.info().data_type, input2.info().data_type)
         saturates = policy is ConvertPolicy.SATURATE
-        formula = formulas.arithmetic(self._sign, kinds, output.info().data_type, saturates)
-        self._configure([input1, input2], [output], formula=formula)
+        formula = formulas.arithmetic(int(self.setting), kinds, output.info().data_type, saturates)
+        self._set(formula, [input1, input2], [output])
 
 
-class NEArithmeticAddition(_Sum):
-    """a + b."""
-
-    _sign = 1
-
-
-class NEArithmeticSubtraction(_Sum):
-    """a - b."""
-
-    _sign = -1
-
-
-class NEPixelWiseMultiplication(VisionFunction):
-    """a * b * scale; scales are 1/2^n (n up to 15, rounded to zero) and 1/255 (rounded to nearest, even)."""
+class PixelWiseMultiplication(VisionFunction):
+    """a * b * scale."""
 
     @classmethod
-    def validate(  # type: ignore[override]  # named
+    def _wrong(
         cls,
         input1: TensorInfo,
         input2: TensorInfo,
         output: TensorInfo,
-        scale: float = 1.0,
-        overflow_policy: ConvertPolicy = ConvertPolicy.SATURATE,
-        rounding_policy: RoundingPolicy = RoundingPolicy.TO_ZERO,
-    ) -> Status:
-        """Whether tensors of this information can be configured."""
-        del overflow_policy
+        scale: float,
+        rounding_policy: RoundingPolicy,
+    ) -> Iterator[str]:
+        yield from _wrong_types(input1, input2, output)
         shift = _shift(scale)
+        if shift is None:
+            yield f"the scale is {scale}, wanted 1/2^n with n from 0 to 15, or 1/255"
         wanted = RoundingPolicy.TO_NEAREST_EVEN if shift == -1 else RoundingPolicy.TO_ZERO
-        is_real = input1.data_type is F32
-        status = _types(cls.__name__, input1, input2, output)
-        return (
-            status
-            if not status
-            else objection(
-                cls.__name__,
-                f"the scale is {scale}, wanted 1/2^n with n from 0 to 15, or 1/255" if shift is None else "",
-                "" if is_real or rounding_policy is wanted else f"a scale of {scale:g} is rounded {wanted.name}",
-            )
-        )
+        if input1.data_type is not F32 and rounding_policy is not wanted:
+            yield f"a scale of {scale:g} is rounded {wanted.name}"
 
-    def configure(
-        self,
-        input1: Tensor,
-        input2: Tensor,
-        output: Tensor,
-        scale: float = 1.0,
-        overflow_policy: ConvertPolicy = ConvertPolicy.SATURATE,
-        rounding_policy: RoundingPolicy = RoundingPolicy.TO_ZERO,
+    def _bind(
+        self, input1: Tensor, input2: Tensor, output: Tensor, scale: float, overflow_policy: ConvertPolicy
     ) -> None:
-        """Set the images, the scale, and what becomes of results that do not fit."""
-        infos = (input1.info(), input2.info(), output.info())
-        kinds = (infos[0].data_type, infos[1].data_type)
+        kinds, shift = (input1.info().data_type, input2.info().data_type), _shift(scale)
+        assert shift is not None, "other scales are refused"
         saturates = overflow_policy is ConvertPolicy.SATURATE
-        shift = _shift(scale)
-        assert shift is not None, "validate refuses other scales"
-        formula = formulas.multiplication(kinds, infos[2].data_type, saturates, shift < 0)
+        formula = formulas.multiplication(kinds, output.info().data_type, saturates, shift < 0)
         numbers = (max(0, shift), (1 << max(0, shift)) - 1, 1 / 255 if shift < 0 else 2.0**-shift)
-        self._configure([input1, input2], [output], numbers=numbers, formula=formula)
+        self._set(formula, [input1, input2], [output], numbers=numbers)
 
 
 def _shift(scale: float) -> int | None:
@@ -279,35 +151,26 @@ def _shift(scale: float) -> int | None:
     return 1 - exponent if fraction == 0.5 and 0 <= 1 - exponent <= 15 else None
 
 
-class NEMagnitude(VisionFunction):
+class Magnitude(VisionFunction):
     """How long a gradient is."""
 
-    formula = formulas.MAGNITUDE_L2
-
-    def configure(
-        self, input1: Tensor, input2: Tensor, output: Tensor, mag_type: MagnitudeType = MagnitudeType.L2NORM
-    ) -> None:
-        """Set the gradients along x and y, and the norm."""
-        formula = formulas.MAGNITUDE_L1 if mag_type is MagnitudeType.L1NORM else self.formula
-        self._configure([input1, input2], [output], formula=formula)
+    def _bind(self, input1: Tensor, input2: Tensor, output: Tensor, mag_type: MagnitudeType) -> None:
+        formula = formulas.MAGNITUDE_L1 if mag_type is MagnitudeType.L1NORM else formulas.MAGNITUDE_L2
+        self._set(formula, [input1, input2], [output])
 
 
-class NEPhase(VisionFunction):
+class Phase(VisionFunction):
     """Where a gradient points."""
 
-    formula = formulas.PHASE_SIGNED
-
-    def configure(
-        self, input1: Tensor, input2: Tensor, output: Tensor, phase_type: PhaseType = PhaseType.SIGNED
-    ) -> None:
-        """Set the gradients along x and y, and the unit of the angle."""
-        formula: Formula = formulas.PHASE_UNSIGNED if phase_type is PhaseType.UNSIGNED else self.formula
-        self._configure([input1, input2], [output], formula=formula)
+    def _bind(self, input1: Tensor, input2: Tensor, output: Tensor, phase_type: PhaseType) -> None:
+        is_unsigned = phase_type is PhaseType.UNSIGNED
+        formula = formulas.PHASE_UNSIGNED if is_unsigned else formulas.PHASE_SIGNED
+        self._set(formula, [input1, input2], [output])
 
 
 @bounded
 class Lut:
-    """A table for `NETableLookup`: a value for each pixel value; of S16 the middle one is for 0."""
+    """A table for `TableLookup`: a value for each pixel value; of S16 the middle one is for 0."""
 
     def __init__(self, num_elements: int, data_type: DataType) -> None:
         most = {U8: 256, S16: 65536}.get(data_type, 0)
@@ -340,20 +203,13 @@ class Lut:
         self._values.write(np.asarray(values).reshape(1, -1))
 
 
-class NETableLookup(VisionFunction):
-    """Every pixel as a table says; a pixel without an entry stays."""
+class TableLookup(VisionFunction):
+    """Every pixel as a table says."""
 
     @classmethod
-    def validate(cls, input: TensorInfo, lut: Lut, output: TensorInfo) -> Status:  # type: ignore[override]  # named
-        """Whether images of this information and a table can be configured."""
-        return objection(
-            cls.__name__,
-            wrong_type("tensor 0", input, lut.type()),
-            wrong_type("tensor 1", output, lut.type()),
-            wrong_size("tensor 1", output, *size_of(input)),
-        )
+    def _wrong(cls, input: TensorInfo, lut: Lut) -> Iterator[str]:
+        yield wrong_type("the input", input, [lut.type()])
 
-    def configure(self, input: Tensor, lut: Lut, output: Tensor) -> None:
-        """Set the images and the table, whose values may change between runs."""
+    def _bind(self, input: Tensor, lut: Lut, output: Tensor) -> None:
         formula = formulas.table_lookup(lut.type(), lut.num_elements(), lut.index_offset())
-        self._configure([input, lut.tensor()], [output], formula=formula, region=input.info().valid_region())
+        self._set(formula, [input, lut.tensor()], [output], region=input.info().valid_region())

@@ -1,49 +1,30 @@
-"""What every vision function does: validate, configure, fill borders, run.
+"""What every vision function does: set kernels, fill borders, run.
 
-In: images with information, before or after they are allocated. Out: images. Invariant: `configure` refuses what
-`validate` refuses, with the same text; borders are filled before each run as their mode says; the scheduler in place
-does the work, by one call from Python where it is one of ours.
+In: images with information, before or after they are allocated. Out: images. Invariant: borders are filled before each
+run as their mode says; the scheduler in place does the work, by one call from Python where it is one of ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
-from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loop_kernel import NativeLoop, Program
 from armillary.compute.core.loops import Loops, LoopsKernel
-from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, Format, TensorInfo, ValidRegion
+from armillary.compute.core.tensor_info import BorderSize, DataType, Format, TensorInfo, ValidRegion
 from armillary.compute.core.window import Window
-from armillary.compute.functions.configured import ConfiguredFunction
+from armillary.compute.functions.configured import Border, ConfiguredFunction
 from armillary.compute.runtime.scheduler import Scheduler
 from armillary.compute.runtime.tensor import Tensor
-from armillary.errors import ExecutionError, TypeMismatch
+from armillary.errors import ExecutionError
 
+NO_BORDER: Border = Border()
 _MOST_PROGRAMS = 64  # sets of addresses whose loops are kept
-
-
-class InterpolationPolicy(Enum):
-    """How a pixel between pixels is found."""
-
-    NEAREST_NEIGHBOR, BILINEAR, AREA = "nearest", "bilinear", "area"
-
-
-class ConvertPolicy(Enum):
-    """What becomes of a result that its type does not hold: its low bits, or the nearest value."""
-
-    WRAP, SATURATE = "wrap", "saturate"
-
-
-class RoundingPolicy(Enum):
-    """Where a fraction goes."""
-
-    TO_ZERO, TO_NEAREST_UP, TO_NEAREST_EVEN = "to_zero", "to_nearest_up", "to_nearest_even"
 
 
 class NativeKernel(Protocol):
@@ -102,34 +83,27 @@ class Work:
         return result
 
 
-Function = TypeVar("Function")
-
-
 class VisionFunction(ConfiguredFunction):
     """Steps of a function; most have one, over `formula`."""
 
-    formula: Formula
+    formula: ClassVar[Formula]
+    side: ClassVar[str] = "NE"
+    tensor_type: ClassVar[type[Tensor]] = Tensor
 
     def __init__(self) -> None:
         self._works: list[RunsKernels] = []
 
-    @classmethod
-    def validate(cls, *infos: TensorInfo) -> Status:
-        """Whether tensors of this information can be configured: inputs, then outputs."""
-        count = len(cls.formula.inputs)
-        return FormulaKernel(cls.formula).validate(infos[:count], infos[count:])
-
-    def _configure(
+    def _set(
         self,
+        formula: Formula,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        border: BorderMode = BorderMode.UNDEFINED,
-        constant: int = 0,
+        border: Border = NO_BORDER,
         numbers: Numbers = (),
-        formula: Formula | None = None,
         region: ValidRegion | None = None,
     ) -> None:
-        self._set_kernels(self._step(formula or self.formula, inputs, outputs, border, constant, numbers, region))
+        """Set the kernels of one formula."""
+        self._set_kernels(self._step(formula, inputs, outputs, border, numbers, region))
 
     def _set_kernels(self, kernels: Sequence[IKernel]) -> None:
         self._works = [self._work(kernels)]
@@ -141,16 +115,15 @@ class VisionFunction(ConfiguredFunction):
         formula: Formula,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        border: BorderMode = BorderMode.UNDEFINED,
-        constant: float = 0,
+        border: Border = NO_BORDER,
         numbers: Numbers = (),
         region: ValidRegion | None = None,
     ) -> list[IKernel]:
         """The kernels of one formula over images: those that fill the inputs' borders, then its own."""
         kernel, size = FormulaKernel(formula), formula.border()
-        has_fills = border is not BorderMode.UNDEFINED and size != BorderSize()
-        fills = [BorderKernel(t, size, border, constant) for t in inputs] if has_fills else []
-        kernel.configure(inputs, outputs, numbers, border is BorderMode.UNDEFINED, region)
+        has_fills = not border.is_undefined() and size != BorderSize()
+        fills = [BorderKernel(t, size, *border) for t in inputs] if has_fills else []
+        kernel.configure(inputs, outputs, numbers, border.is_undefined(), region)
         return [*fills, kernel]
 
     def _loops(self, loops: Loops, tensors: Sequence[Tensor]) -> IKernel:
@@ -176,9 +149,11 @@ class VisionFunction(ConfiguredFunction):
         result.write(np.array([values], np.float32))
         return result
 
-    def _part(self, function: type[Function]) -> Function:
+    def _part(self, name: str) -> VisionFunction:
         """Another function, on the same side."""
-        return function()
+        result = self.class_of(self.side + name)()
+        assert isinstance(result, VisionFunction), f"{name} works on images"
+        return result
 
     def kernels(self) -> tuple[IKernel, ...]:
         """The kernels of a run, in order."""
@@ -192,24 +167,6 @@ class VisionFunction(ConfiguredFunction):
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
         for work in self._works:
             work.run()
-
-
-def refuse(status: Status) -> None:
-    """Raise what a status says."""
-    if not status:
-        raise TypeMismatch(status.error_description)
-
-
-def objection(name: str, *texts: str) -> Status:
-    """The first text that is not empty, as a status."""
-    objection_text = next((text for text in texts if text), "")
-    return Status(f"{name}: {objection_text}" if objection_text else "")
-
-
-def wrong_type(what: str, info: TensorInfo, *kinds: DataType) -> str:
-    """An objection to a type."""
-    wanted = " or ".join(kind.name for kind in kinds)
-    return "" if info.data_type in kinds else f"{what} is {info.data_type.name}, wanted {wanted}"
 
 
 def wrong_size(what: str, info: TensorInfo, width: int, height: int) -> str:

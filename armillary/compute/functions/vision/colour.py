@@ -7,16 +7,15 @@ arithmetic: `functions/formulas/colour.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
 
 from armillary.base.once import once
 from armillary.compute.core.compiled import Formula, Read
-from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, Format, TensorInfo
+from armillary.compute.core.types import Channel
 from armillary.compute.functions.formulas import colour
 from armillary.compute.functions.formulas.expressions import Options, truncated
-from armillary.compute.functions.vision.base import VisionFunction, objection, size_of
+from armillary.compute.functions.vision.base import VisionFunction, size_of
 from armillary.compute.runtime.tensor import MultiImage, Tensor
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
@@ -44,13 +43,6 @@ CONVERSIONS: dict[Format, tuple[Format, ...]] = {
     F.NV21: (F.RGB888, F.RGBA8888, F.IYUV, F.YUV444),
     F.IYUV: (F.RGB888, F.RGBA8888, F.NV12, F.YUV444),
 }
-
-
-class Channel(Enum):
-    """A part of a pixel."""
-
-    C0, C1, C2, C3 = "c0", "c1", "c2", "c3"
-    R, G, B, A, Y, U, V = "r", "g", "b", "a", "y", "u", "v"
 
 
 def _planes(picture: Picture) -> list[Tensor]:
@@ -152,23 +144,19 @@ def conversion_formulas() -> tuple[Formula, ...]:
     return tuple(formula for pair in pairs for formula, _ in _conversion(*pair))
 
 
-class NEColorConvert(VisionFunction):
+class ColorConvert(VisionFunction):
     """The same image in another format."""
 
     @classmethod
-    def validate(cls, input: PictureInfo, output: PictureInfo) -> Status:  # type: ignore[override]  # named
-        """Whether pictures of this information can be configured."""
+    def _wrong(cls, input: PictureInfo, output: PictureInfo) -> Iterator[str]:
         source, target = _format(input), _format(output)
-        known = ", ".join(f.name for f in CONVERSIONS.get(source, ())) or "nothing"
-        is_known = target in CONVERSIONS.get(source, ())
-        return objection(
-            cls.__name__,
-            "" if is_known else f"{source.name} to {target.name}, there is from {source.name}: {known}",
-            f"the images are {_size(input)} and {_size(output)}" if _size(input) != _size(output) else "",
-        )
+        if target not in CONVERSIONS.get(source, ()):
+            known = ", ".join(f.name for f in CONVERSIONS.get(source, ())) or "nothing"
+            yield f"{source.name} to {target.name}, there is from {source.name}: {known}"
+        if _size(input) != _size(output):
+            yield f"the images are {_size(input)} and {_size(output)}"
 
-    def configure(self, input: Picture, output: Picture) -> None:
-        """Set the images; their formats say what is converted to what."""
+    def _bind(self, input: Picture, output: Picture) -> None:
         source, target = _format(_info(input)), _format(_info(output))
         planes = _planes(output)
         work = [(formula, [planes[n] for n in places]) for formula, places in _conversion(source, target)]
@@ -205,26 +193,25 @@ def extraction_formulas() -> tuple[Formula, ...]:
     return tuple(_extraction(*each) for each in kinds)
 
 
-class NEChannelExtract(VisionFunction):
-    """One channel of an image, as U8; chroma of half size stays so."""
+class ChannelExtract(VisionFunction):
+    """One channel of an image."""
 
     @classmethod
-    def validate(cls, input: PictureInfo, channel: Channel, output: TensorInfo) -> Status:  # type: ignore[override]  # named
-        """Whether pictures of this information, and this channel, can be configured."""
+    def _wrong(cls, input: PictureInfo, channel: Channel, output: TensorInfo) -> Iterator[str]:
         source = _format(input)
         place = _PLACES.get(source, {}).get(channel)
         if place is None:
             known = ", ".join(c.name for c in _PLACES.get(source, {})) or "none"
-            return Status(f"{cls.__name__}: {source.name} has no {channel.name}, it has {known}")
+            yield f"{source.name} has no {channel.name}, it has {known}"
+            return
         plane, _, spread = place
         info = input.plane(plane).info() if isinstance(input, MultiImage) else input
-        return objection(cls.__name__, _no_image("the output", output, (info.shape[0] // spread, info.shape[1])))
+        yield _no_image("the output", output, (info.shape[0] // spread, info.shape[1]))
 
-    def configure(self, input: Picture, channel: Channel, output: Tensor) -> None:
-        """Set the images and the channel."""
+    def _bind(self, input: Picture, channel: Channel, output: Tensor) -> None:
         plane, at, spread = _PLACES[_format(_info(input))][channel]
-        planes = _planes(input)[plane]
-        self._configure([planes], [output], formula=_extraction(planes.info().num_channels() * spread, at))
+        source = _planes(input)[plane]
+        self._set(_extraction(source.info().num_channels() * spread, at), [source], [output])
 
 
 @once
@@ -257,41 +244,37 @@ def combination_formulas() -> tuple[Formula, ...]:
     return (*(_combination(kind) for kind in (F.YUYV422, F.UYVY422)), *(_copy(n) for n in (1, 2, 3, 4)))
 
 
-class NEChannelCombine(VisionFunction):
-    """Planes of one channel as one image; the fourth plane is None but for RGBA8888."""
+class ChannelCombine(VisionFunction):
+    """Planes of one channel as one image."""
 
     @classmethod
-    def validate(  # type: ignore[override]  # named
+    def _wrong(
         cls,
         plane0: TensorInfo,
         plane1: TensorInfo,
         plane2: TensorInfo,
         plane3: TensorInfo | None,
         output: PictureInfo,
-    ) -> Status:
-        """Whether planes and a picture of this information can be configured."""
+    ) -> Iterator[str]:
         target, (width, height) = _format(output), _size(output)
         planes = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
+        if target not in _PLACES or len(planes) != (4 if target is F.RGBA8888 else 3):
+            yield f"{target.name} from {len(planes)} planes, there are {', '.join(f.name for f in _PLACES)}"
         wide = 2 if target in (F.YUYV422, F.UYVY422, F.NV12, F.NV21, F.IYUV) else 1
         high = 2 if target in (F.NV12, F.NV21, F.IYUV) else 1
-        sizes = [(width // wide, height // high) if n else (width, height) for n in range(len(planes))]
-        is_known = target in _PLACES and len(planes) == (4 if target is F.RGBA8888 else 3)
-        message = f"{target.name} from {len(planes)} planes, there are {', '.join(f.name for f in _PLACES)}"
-        wrong = (_no_image(f"plane {n}", *pair) for n, pair in enumerate(zip(planes, sizes, strict=True)))
-        return objection(cls.__name__, "" if is_known else message, *wrong)
+        for n, plane in enumerate(planes):
+            yield _no_image(f"plane {n}", plane, (width // wide, height // high) if n else (width, height))
 
-    def configure(self, plane0: Tensor, plane1: Tensor, plane2: Tensor, plane3: Tensor | None, output: Picture) -> None:
-        """Set the planes, in the order R, G, B, A or Y, U, V, and the image."""
-        target = _format(_info(output))
-        given = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
-        planes = _planes(output)
+    def _bind(self, plane0: Tensor, plane1: Tensor, plane2: Tensor, plane3: Tensor | None, output: Picture) -> None:
+        target, planes = _format(_info(output)), _planes(output)
+        channels = [plane0, plane1, plane2, *([plane3] if plane3 is not None else [])]
         if target in (F.NV12, F.NV21):
-            pair = given[1:] if target is F.NV12 else given[:0:-1]
-            work = [(_copy(1), given[:1], planes[:1]), (_copy(2), pair, planes[1:])]
+            pair = channels[1:] if target is F.NV12 else channels[:0:-1]
+            work = [(_copy(1), channels[:1], planes[:1]), (_copy(2), pair, planes[1:])]
         elif len(planes) > 1:
-            work = [(_copy(1), [a], [b]) for a, b in zip(given, planes, strict=True)]
+            work = [(_copy(1), [a], [b]) for a, b in zip(channels, planes, strict=True)]
         else:
-            work = [(_combination(target), given, planes)]
+            work = [(_combination(target), channels, planes)]
         self._set_kernels(
             [kernel for formula, inputs, outputs in work for kernel in self._step(formula, inputs, outputs)]
         )

@@ -6,8 +6,8 @@ best first. Invariant: two kept windows of a class have centres at least the dis
 
 from __future__ import annotations
 
+from armillary.base.boundary import bounded_methods
 from armillary.base.record import record
-from armillary.compute.functions.configured import ConfiguredFunction
 from armillary.errors import ExecutionError, TypeMismatch
 
 
@@ -27,7 +27,8 @@ class DetectionWindow:
         return self.x + self.width * 0.5, self.y + self.height * 0.5
 
 
-class CPPDetectionWindowNonMaximaSuppressionKernel(ConfiguredFunction):
+@bounded_methods("configure")
+class CPPDetectionWindowNonMaximaSuppressionKernel:
     """Keeps, of windows of a class whose centres are nearer than a distance, the one with the highest score."""
 
     def __init__(self) -> None:

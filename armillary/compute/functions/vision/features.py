@@ -7,26 +7,21 @@ In: an image of U8. Out: a list of key points, strongest first for Harris, in or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from armillary.base.record import record
 from armillary.compute.core.compiled import STEP
-from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loops import FlatPlane, Loops, LoopsKernel, Plane
 from armillary.compute.core.regions import eroded, sides_of
-from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, PaddingSize, TensorInfo
+from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, PaddingSize
+from armillary.compute.functions.configured import Border
 from armillary.compute.functions.formulas import features as formulas
-from armillary.compute.functions.vision.base import (
-    VisionFunction,
-    objection,
-    size_of,
-    wrong_size,
-    wrong_type,
-)
-from armillary.compute.functions.vision.filters import NENonMaximaSuppression3x3, NESobel3x3, NESobel5x5, NESobel7x7
+from armillary.compute.functions.formulas.filters import SOBEL_3X3, SOBEL_5X5, SOBEL_7X7
+from armillary.compute.functions.vision.base import VisionFunction, size_of
 from armillary.compute.functions.vision.sorting import descending_order
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.tir import build as T
@@ -34,7 +29,8 @@ from armillary.tir.expr import Expr
 from armillary.tir.ir_builder import IRBuilder
 
 U8, S16, S32, F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32
-_SOBEL = {3: (NESobel3x3, S16), 5: (NESobel5x5, S16), 7: (NESobel7x7, S32)}
+ZEROS = Border(BorderMode.CONSTANT)
+_SOBEL = {3: SOBEL_3X3, 5: SOBEL_5X5, 7: SOBEL_7X7}
 
 
 @record(slots=True)
@@ -62,40 +58,33 @@ def _points(tensor: Tensor) -> list[KeyPoint]:
     return [KeyPoint(x + column, y + row, strength) for column, row, strength in corners]
 
 
-class NEFastCorners(VisionFunction):
-    """Corners by 9 of 16 pixels on a circle that are all brighter or all darker than the middle by a threshold."""
+class _Corners(VisionFunction):
+    def _suppressed(self, scores: Tensor, border: Border) -> tuple[Tensor, tuple[IKernel, ...]]:
+        """What is larger than all around it, and the kernels that find it."""
+        retained = self._image(*size_of(scores.info()), scores.info().data_type)
+        suppression = self._part("NonMaximaSuppression3x3")
+        suppression.configure(scores, retained, BorderMode.CONSTANT)
+        if border.is_undefined():  # the neighbours at the edge are not all known
+            retained.info().set_valid_region(eroded(scores.info().valid_region(), BorderSize(1, 1, 1, 1)))
+        return retained, suppression.kernels()
 
-    @classmethod
-    def validate(cls, input: TensorInfo, threshold: float) -> Status:  # type: ignore[override]  # named
-        """Whether an image of this information and a threshold can be configured."""
-        wrong = "" if 1 <= threshold < 255 else f"the threshold is {threshold}, wanted 1 to 254"
-        return objection(cls.__name__, wrong_type("tensor 0", input, U8), wrong)
 
-    def configure(
-        self,
-        input: Tensor,
-        threshold: float,
-        nonmax_suppression: bool,
-        corners: list[KeyPoint],
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
+class FastCorners(_Corners):
+    """Corners by pixels on a circle; strengths are 1 without suppression."""
+
+    def _bind(
+        self, input: Tensor, threshold: float, nonmax_suppression: bool, corners: list[KeyPoint], border: Border
     ) -> None:
-        """Set the image, the threshold (1 to 254), and the list; strengths are 1 without suppression."""
         scores = self._image(*size_of(input.info()), U8)
-        kernels = self._step(formulas.FAST, [input], [scores], border_mode, constant_border_value, (int(threshold),))
+        kernels = self._step(formulas.FAST, [input], [scores], border, (int(threshold),))
         self._corners, self._result, self._has_strengths = corners, scores, nonmax_suppression
-        made = [scores]
+        images = [scores]
         if nonmax_suppression:
-            retained = self._image(*size_of(input.info()), U8)
-            suppression = self._part(NENonMaximaSuppression3x3)
-            suppression.configure(scores, retained, BorderMode.CONSTANT)
-            kernels += suppression.kernels()
-            if border_mode is BorderMode.UNDEFINED:  # the neighbours at the edge are not all known
-                retained.info().set_valid_region(eroded(scores.info().valid_region(), BorderSize(1, 1, 1, 1)))
-            self._result = retained
-            made.append(retained)
+            self._result, largest = self._suppressed(scores, border)
+            kernels += largest
+            images.append(self._result)
         self._set_kernels(kernels)
-        for tensor in made:
+        for tensor in images:
             tensor.allocator().allocate()
 
     def run(self) -> None:
@@ -105,23 +94,10 @@ class NEFastCorners(VisionFunction):
         self._corners[:] = corners if self._has_strengths else [KeyPoint(point.x, point.y, 1.0) for point in corners]
 
 
-class NEHarrisCorners(VisionFunction):
-    """Corners by the matrix of gradients in a block, the strongest first, at least a distance apart."""
+class HarrisCorners(_Corners):
+    """Corners by the matrix of gradients in a block."""
 
-    @classmethod
-    def validate(  # type: ignore[override]  # named
-        cls, input: TensorInfo, threshold: float, min_dist: float, gradient_size: int, block_size: int
-    ) -> Status:
-        """Whether an image of this information and these numbers can be configured."""
-        sides = (3, 5, 7)
-        return objection(
-            cls.__name__,
-            wrong_type("tensor 0", input, U8),
-            *(f"a side is {n}, wanted 3, 5 or 7" for n in (gradient_size, block_size) if n not in sides),
-            "" if min_dist >= 0 and threshold >= 0 else "threshold and distance are at least 0",
-        )
-
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         threshold: float,
@@ -130,22 +106,17 @@ class NEHarrisCorners(VisionFunction):
         gradient_size: int,
         block_size: int,
         corners: list[KeyPoint],
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
+        border: Border,
     ) -> None:
-        """Set the image, the numbers of OpenVX, and the list that gets the corners."""
-        kind, size = _SOBEL[gradient_size][1], size_of(input.info())
-        gx, gy, strengths, retained = (self._image(*size, k) for k in (kind, kind, F32, F32))
-        sobel, formula = self._part(_SOBEL[gradient_size][0]), formulas.harris(block_size, kind)
-        sobel.configure(input, gx, gy, border_mode, constant_border_value)
+        kind, size = _SOBEL[gradient_size].outputs[0], size_of(input.info())
+        gx, gy, strengths = (self._image(*size, k) for k in (kind, kind, F32))
+        sobel = self._part(f"Sobel{gradient_size}x{gradient_size}")
+        sobel.configure(input, gx, gy, *border)
         norm = 1.0 / ((1 << (gradient_size - 1)) * block_size * 255.0)
         numbers = (norm, sensitivity, threshold)
-        score = self._step(formula, [gx, gy], [strengths], border_mode, constant_border_value, numbers)
-        suppression = self._part(NENonMaximaSuppression3x3)
-        suppression.configure(strengths, retained, BorderMode.CONSTANT)
-        if border_mode is BorderMode.UNDEFINED:  # the neighbours at the edge are not all known
-            retained.info().set_valid_region(eroded(strengths.info().valid_region(), BorderSize(1, 1, 1, 1)))
-        self._set_kernels([*sobel.kernels(), *score, *suppression.kernels()])
+        score = self._step(formulas.harris(block_size, kind), [gx, gy], [strengths], border, numbers)
+        retained, suppression = self._suppressed(strengths, border)
+        self._set_kernels([*sobel.kernels(), *score, *suppression])
         for tensor in (gx, gy, strengths, retained):
             tensor.allocator().allocate()
         self._corners, self._kept, self._distance = corners, retained, min_dist
@@ -220,33 +191,17 @@ _LEVELS = 256  # of weak pixels behind one another; longer chains pay for every 
 TRACE = Loops("trace_edges", ("uint8", "uint8", "uint8", "uint32"), _follow, "int32")
 
 
-class NECannyEdge(VisionFunction):
+class CannyEdge(VisionFunction):
     """Edges: crests of the gradient above a threshold, and what hangs on to them above a lower one."""
 
     _turns: ClassVar[int] = 4  # for all pixels at once, before the queue
 
     @classmethod
-    def validate(  # type: ignore[override]  # named
-        cls,
-        input: TensorInfo,
-        output: TensorInfo,
-        upper_thr: int,
-        lower_thr: int,
-        gradient_size: int,
-        norm_type: int,
-    ) -> Status:
-        """Whether images of this information and these numbers can be configured."""
-        return objection(
-            cls.__name__,
-            wrong_type("tensor 0", input, U8),
-            wrong_type("tensor 1", output, U8),
-            wrong_size("tensor 1", output, *size_of(input)),
-            "" if gradient_size in (3, 5) else f"the gradient's side is {gradient_size}, wanted 3 or 5",
-            "" if norm_type in (1, 2) else f"the norm is {norm_type}, wanted 1 or 2",
-            "" if 0 <= lower_thr <= upper_thr < 1 << 15 else f"thresholds {lower_thr} and {upper_thr}",
-        )
+    def _wrong(cls, upper_thr: int, lower_thr: int) -> Iterator[str]:
+        if lower_thr > upper_thr:
+            yield f"thresholds {lower_thr} and {upper_thr}, wanted the lower one second"
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         output: Tensor,
@@ -254,25 +209,23 @@ class NECannyEdge(VisionFunction):
         lower_thr: int,
         gradient_size: int,
         norm_type: int,
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
+        border: Border,
     ) -> None:
-        """Set the images, the thresholds, the side of the gradient (3 or 5) and the norm (1: L1, 2: L2)."""
         size, is_sum = size_of(input.info()), norm_type == 1
         gx, gy = self._image(*size, S16), self._image(*size, S16)
         length = self._image(*size, S16 if is_sum else S32)
         self._classes, self._turn, self._frontier = planes = tuple(self._image(*size, U8) for _ in range(3))
-        gradients = formulas.edge_gradients(_SOBEL[gradient_size][0].formula, is_sum)
+        gradients = formulas.edge_gradients(_SOBEL[gradient_size], is_sum)
         limits = (lower_thr, upper_thr) if is_sum else (lower_thr**2, upper_thr**2)
         crest = formulas.crest(length.info().data_type)
         self._set_kernels(
             [
-                *self._step(gradients, [input], [gx, gy, length], border_mode, constant_border_value),
-                *self._step(crest, [gx, gy, length], [self._classes], BorderMode.CONSTANT, 0, limits),
+                *self._step(gradients, [input], [gx, gy, length], border),
+                *self._step(crest, [gx, gy, length], [self._classes], ZEROS, limits),
             ]
         )
         self._region = input.info().valid_region()
-        if border_mode is BorderMode.UNDEFINED:
+        if border.is_undefined():
             margin = gradient_size // 2 + 1
             self._region = eroded(self._region, BorderSize(margin, margin, margin, margin))
         for plane in planes:  # of one pitch
@@ -288,7 +241,7 @@ class NECannyEdge(VisionFunction):
         kernels: list[IKernel] = []
         for n in range(self._turns):
             source, target = (self._classes, self._turn)[:: 1 if n % 2 == 0 else -1]
-            kernels += self._step(formulas.SPREAD, [source], [target, self._frontier], BorderMode.CONSTANT)[-1:]
+            kernels += self._step(formulas.SPREAD, [source], [target, self._frontier], ZEROS)[-1:]
         return kernels
 
     def _trace(self) -> list[IKernel]:

@@ -6,28 +6,24 @@ gradients are Scharr's, as in the library; a level is one kernel over all points
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from armillary.compute.core.kernel import IKernel, Status
-from armillary.compute.core.tensor_info import BorderMode, DataType
+from armillary.compute.core.kernel import IKernel
+from armillary.compute.core.tensor_info import DataType
+from armillary.compute.core.types import Termination
+from armillary.compute.functions.arguments import wrong_type
+from armillary.compute.functions.configured import Border
 from armillary.compute.functions.formulas import flow
-from armillary.compute.functions.vision.base import VisionFunction, objection, refuse, size_of, wrong_type
+from armillary.compute.functions.vision.base import VisionFunction, size_of
 from armillary.compute.functions.vision.features import KeyPoint
-from armillary.compute.functions.vision.filters import NEScharr3x3
 from armillary.compute.functions.vision.pyramid import Pyramid
 from armillary.compute.runtime.tensor import Tensor
+from armillary.errors import TypeMismatch
 
 U8, S16, S32, F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32
 _MOST_STEPS = 1000  # where only a distance ends the iterations
-
-
-class Termination(Enum):
-    """What ends the iterations of a point: a small step, their number, or either."""
-
-    TERM_CRITERIA_EPSILON, TERM_CRITERIA_ITERATIONS, TERM_CRITERIA_BOTH = "epsilon", "iterations", "both"
 
 
 class _Level:
@@ -46,26 +42,21 @@ class _Level:
         return [*self._images, self._settings]
 
 
-class NEOpticalFlow(VisionFunction):
+class OpticalFlow(VisionFunction):
     """Points of the first image in the second."""
 
     @classmethod
-    def validate(  # type: ignore[override]  # named
-        cls, old_pyramid: Pyramid, new_pyramid: Pyramid, window_dimension: int, num_iterations: int = 1
-    ) -> Status:
-        """Whether these pyramids and numbers can be configured."""
-        levels = (old_pyramid.num_levels(), new_pyramid.num_levels())
-        sizes = [size_of(p.get_pyramid_level(0).info()) for p in (old_pyramid, new_pyramid)]
-        return objection(
-            cls.__name__,
-            *(wrong_type("a pyramid", p.get_pyramid_level(0).info(), U8) for p in (old_pyramid, new_pyramid)),
-            f"pyramids of {levels[0]} and {levels[1]} levels" if levels[0] != levels[1] else "",
-            f"pyramids of {sizes[0]} and {sizes[1]} pixels" if sizes[0] != sizes[1] else "",
-            f"a window of {window_dimension}, wanted at least 1" if window_dimension < 1 else "",
-            f"{num_iterations} iterations, wanted at least 1" if num_iterations < 1 else "",
-        )
+    def _wrong(cls, old_pyramid: Pyramid, new_pyramid: Pyramid) -> Iterator[str]:
+        pyramids = (old_pyramid, new_pyramid)
+        firsts = [p.get_pyramid_level(0).info() for p in pyramids]
+        yield from (wrong_type("a pyramid", info, [U8]) for info in firsts)
+        levels, sizes = [p.num_levels() for p in pyramids], list(map(size_of, firsts))
+        if levels[0] != levels[1]:
+            yield f"pyramids of {levels[0]} and {levels[1]} levels"
+        if sizes[0] != sizes[1]:
+            yield f"pyramids of {sizes[0]} and {sizes[1]} pixels"
 
-    def configure(
+    def _bind(
         self,
         old_pyramid: Pyramid,
         new_pyramid: Pyramid,
@@ -76,11 +67,9 @@ class NEOpticalFlow(VisionFunction):
         epsilon: float,
         num_iterations: int,
         window_dimension: int,
-        use_initial_estimate: bool = False,
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
+        use_initial_estimate: bool,
+        border: Border,
     ) -> None:
-        """Set the pyramids, the points (and, if used, where they may be), and the list that gets the new ones."""
         steps = _MOST_STEPS if termination is Termination.TERM_CRITERIA_EPSILON else num_iterations
         levels, scale = old_pyramid.num_levels(), old_pyramid.scale
         settings = {"scale": scale, "side": window_dimension, "steps": steps, "epsilon": epsilon}
@@ -94,8 +83,8 @@ class NEOpticalFlow(VisionFunction):
         for n in reversed(range(levels)):
             old, new = old_pyramid.get_pyramid_level(n), new_pyramid.get_pyramid_level(n)
             gx, gy = (self._image(*size_of(old.info()), S16) for _ in range(2))
-            scharr = self._part(NEScharr3x3)
-            scharr.configure(old, gx, gy, border_mode, constant_border_value)
+            scharr = self._part("Scharr3x3")
+            scharr.configure(old, gx, gy, *border)
             self._gradients += scharr.kernels()
             made += [gx, gy]
             settings |= {"divisor": 1.0 if n == levels - 1 else scale, "is_last": n == 0}
@@ -113,7 +102,9 @@ class NEOpticalFlow(VisionFunction):
 
     def run(self) -> None:
         """Find the points."""
-        refuse(objection(type(self).__name__, self._wrong_points()))
+        if self._estimates is not None and len(self._estimates) != len(self._old):
+            message = f"{len(self._estimates)} estimates for {len(self._old)} points"
+            raise TypeMismatch(f"{type(self).__name__}: {message}")
         old, guess = self._old, self._old if self._estimates is None else self._estimates
         if len(old) > self._points.info().dimension(1):
             self._hold(len(old))
@@ -129,8 +120,3 @@ class NEOpticalFlow(VisionFunction):
         places = np.copysign(np.floor(np.abs(new) + np.float32(0.5)), new).astype(int).tolist()
         tracked = zip(places, (table[: len(old), flow.IS_FOUND] != 0).tolist(), strict=True)
         self._new[:] = [KeyPoint(x, y, 0.0, int(status)) for (x, y), status in tracked]
-
-    def _wrong_points(self) -> str:
-        if self._estimates is None or len(self._estimates) == len(self._old):
-            return ""
-        return f"{len(self._estimates)} estimates for {len(self._old)} points"

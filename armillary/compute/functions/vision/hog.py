@@ -7,21 +7,20 @@ the places of windows are those of the library. Votes: `functions/formulas/hog.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import numpy as np
 
 from armillary.base.boundary import bounded, bounded_methods
 from armillary.base.record import record
-from armillary.compute.core.kernel import IKernel, Status
-from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo, TensorShape
-from armillary.compute.core.types import Size2D
+from armillary.compute.core.kernel import IKernel
+from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
+from armillary.compute.core.types import PhaseType, Size2D
+from armillary.compute.functions.configured import Border
 from armillary.compute.functions.formulas.hog import BLOCKS, SCORES, VOTES, block_settings, vote_settings
-from armillary.compute.functions.vision.arithmetic import NEMagnitude, NEPhase, PhaseType
-from armillary.compute.functions.vision.base import VisionFunction, image, objection, size_of, wrong_type
+from armillary.compute.functions.vision.base import VisionFunction, image, size_of
 from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppressionKernel, DetectionWindow
-from armillary.compute.functions.vision.filters import NEDerivative
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.errors import ExecutionError, TypeMismatch
 
@@ -151,11 +150,11 @@ class MultiHOG:
 class _Gradients:
     """Length and direction of an image's gradients."""
 
-    def __init__(self, on: HOGFunction, source: Tensor, kind: PhaseType, border: BorderMode, constant: int) -> None:
+    def __init__(self, on: HOGFunction, source: Tensor, kind: PhaseType, border: Border) -> None:
         size = size_of(source.info())
-        slope, length, turn = on._part(NEDerivative), on._part(NEMagnitude), on._part(NEPhase)
+        slope, length, turn = (on._part(name) for name in ("Derivative", "Magnitude", "Phase"))
         gx, gy, self.length, self.turn = (on._image(*size, kind) for kind in (S16, S16, S16, U8))
-        slope.configure(source, gx, gy, border, constant)
+        slope.configure(source, gx, gy, *border)
         length.configure(gx, gy, self.length)
         turn.configure(gx, gy, self.turn, kind)
         self.kernels: list[IKernel] = [*slope.kernels(), *length.kernels(), *turn.kernels()]
@@ -169,9 +168,6 @@ class _Gradients:
 
 class HOGFunction(VisionFunction):
     """What descriptors and detectors have in common."""
-
-    def _gradients(self, source: Tensor, kind: PhaseType, border: BorderMode, constant: int) -> _Gradients:
-        return _Gradients(self, source, kind, border, constant)
 
     def _votes(self, gradients: _Gradients, info: HOGInfo) -> tuple[Tensor, IKernel]:
         """The histograms of all cells, allocated, and the kernel that makes them."""
@@ -193,67 +189,46 @@ class HOGFunction(VisionFunction):
         return self._loops(BLOCKS, [found, votes, self._row(settings)])
 
 
-class NEHOGDescriptor(HOGFunction):
+class HOGDescriptor(HOGFunction):
     """The descriptors of an image's blocks."""
 
     @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo, hog: HOG) -> Status:  # type: ignore[override]  # named
-        """Whether images of this information and a model can be configured."""
+    def _wrong(cls, input: TensorInfo, output: TensorInfo, hog: HOG) -> Iterator[str]:
         wanted = hog.info().tensor_info(*size_of(input))
-        have = (*size_of(output), output.num_channels())
-        want = (*size_of(wanted), wanted.num_channels())
-        return objection(
-            cls.__name__,
-            wrong_type("tensor 0", input, U8),
-            wrong_type("tensor 1", output, F32),
-            f"tensor 1 is {have} (blocks along x and y, values of each), wanted {want}" if have != want else "",
-        )
+        have, want = ((*size_of(info), info.num_channels()) for info in (output, wanted))
+        if have != want:
+            yield f"the output is {have} (blocks along x and y, values of each), wanted {want}"
 
-    def configure(
-        self,
-        input: Tensor,
-        output: Tensor,
-        hog: HOG,
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
-    ) -> None:
-        """Set the image, the descriptors (`HOGInfo.tensor_info`), and the model."""
+    def _bind(self, input: Tensor, output: Tensor, hog: HOG, border: Border) -> None:
         info = hog.info()
-        gradients = self._gradients(input, info.phase_type, border_mode, constant_border_value)
+        gradients = _Gradients(self, input, info.phase_type, border)
         votes, kernel = self._votes(gradients, info)
         self._set_kernels([*gradients.kernels, kernel, self._descriptors(votes, info, output)])
         gradients.allocate()
 
 
-class NEHOGDetector(HOGFunction):
+class HOGDetector(HOGFunction):
     """Windows of an image's descriptors whose score, by a linear classifier, is above a threshold."""
 
     @classmethod
-    def validate(  # type: ignore[override]  # named
-        cls, input: TensorInfo, hog: HOG, detection_window_stride: Size2D
-    ) -> Status:
-        """Whether descriptors of this information can be configured."""
+    def _wrong(cls, input: TensorInfo, hog: HOG, detection_window_stride: Size2D) -> Iterator[str]:
         info, stride = hog.info(), detection_window_stride
         wanted, block = info.num_bins_per_block(), info.block_stride
+        if input.num_channels() != wanted:
+            yield f"the descriptors are {input!r} of {input.num_channels()} values, wanted F32 of {wanted}"
         is_whole = stride.width % block.width == 0 and stride.height % block.height == 0
-        message = f"the descriptors are {input!r} of {input.num_channels()} values, wanted F32 of {wanted}"
-        steps = f"the stride of windows is {stride.width}x{stride.height}, wanted whole strides of blocks"
-        return objection(
-            cls.__name__,
-            "" if input.data_type is F32 and input.num_channels() == wanted else message,
-            "" if is_whole and min(stride.width, stride.height) > 0 else steps,
-        )
+        if not is_whole or min(stride.width, stride.height) < 1:
+            yield f"the stride of windows is {stride.width}x{stride.height}, wanted whole strides of blocks"
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         hog: HOG,
         detection_windows: list[DetectionWindow],
         detection_window_stride: Size2D,
-        threshold: float = 0.0,
-        idx_class: int = 0,
+        threshold: float,
+        idx_class: int,
     ) -> None:
-        """Set the descriptors, the model, and the list that windows are added to."""
         info, stride = hog.info(), detection_window_stride
         size, block = info.detection_window_size, info.block_stride
         steps = (stride.width // block.width, stride.height // block.height)
@@ -294,41 +269,33 @@ class NEHOGDetector(HOGFunction):
             self._windows.append(DetectionWindow(x, y, self._size.width, self._size.height, self._class, score))
 
 
-class NEHOGMultiDetection(HOGFunction):
+class HOGMultiDetection(HOGFunction):
     """Windows of several models in one image; of those of a model that are close to one another the best, if asked."""
 
     @classmethod
-    def validate(  # type: ignore[override]  # named
-        cls, input: TensorInfo, multi_hog: MultiHOG, detection_window_strides: Sequence[Size2D]
-    ) -> Status:
-        """Whether an image of this information, these models and the strides of their windows can be configured."""
+    def _wrong(cls, multi_hog: MultiHOG, detection_window_strides: Sequence[Size2D]) -> Iterator[str]:
         models = [multi_hog.model(n) for n in range(multi_hog.num_models())]
-        kinds, strides = {model.info().phase_type for model in models}, len(detection_window_strides)
-        return objection(
-            cls.__name__,
-            wrong_type("tensor 0", input, U8),
-            f"{strides} strides, wanted {len(models)}" if strides != len(models) else "",
-            "models with directions of half turns and of whole ones" if len(kinds) > 1 else "",
-        )
+        if len(detection_window_strides) != len(models):
+            yield f"{len(detection_window_strides)} strides, wanted {len(models)}"
+        if len({model.info().phase_type for model in models}) > 1:
+            yield "models with directions of half turns and of whole ones"
 
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         multi_hog: MultiHOG,
         detection_windows: list[DetectionWindow],
         detection_window_strides: Sequence[Size2D],
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
-        threshold: float = 0.0,
-        non_maxima_suppression: bool = False,
-        min_distance: float = 1.0,
+        border: Border,
+        threshold: float,
+        non_maxima_suppression: bool,
+        min_distance: float,
     ) -> None:
-        """Set the image, the models with the strides of their windows, and the list, which each run fills anew."""
         models = [multi_hog.model(n) for n in range(multi_hog.num_models())]
-        gradients = self._gradients(input, models[0].info().phase_type, border_mode, constant_border_value)
+        gradients = _Gradients(self, input, models[0].info().phase_type, border)
         spaces: dict[tuple[object, ...], tuple[Tensor, IKernel]] = {}
         descriptors: dict[HOGInfo, tuple[Tensor, IKernel]] = {}
-        self._detectors, self._windows = [self._part(NEHOGDetector) for _ in models], detection_windows
+        self._detectors, self._windows = [self._detector() for _ in models], detection_windows
         for index, (detector, model, stride) in enumerate(
             zip(self._detectors, models, detection_window_strides, strict=True)
         ):
@@ -337,7 +304,7 @@ class NEHOGMultiDetection(HOGFunction):
             if key not in spaces:
                 spaces[key] = self._votes(gradients, info)
             if info not in descriptors:
-                blocks = self._part(Tensor)
+                blocks = self.tensor_type()
                 blocks.allocator().init(info.tensor_info(*size_of(input.info())))
                 descriptors[info] = (blocks, self._descriptors(spaces[key][0], info, blocks))
             detector.configure(descriptors[info][0], model, detection_windows, stride, threshold, index)
@@ -350,6 +317,11 @@ class NEHOGMultiDetection(HOGFunction):
         gradients.allocate()
         for blocks, _ in descriptors.values():
             blocks.allocator().allocate()
+
+    def _detector(self) -> HOGDetector:
+        result = self._part("HOGDetector")
+        assert isinstance(result, HOGDetector), "the table says so"
+        return result
 
     def run(self) -> None:
         """Find the windows."""

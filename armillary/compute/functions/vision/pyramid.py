@@ -8,29 +8,22 @@ the even ones, as in the library. The arithmetic: `functions/formulas/pyramid.py
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
 from armillary.base.boundary import bounded_methods
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import STEP, FormulaKernel
-from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.regions import region_of, sides_of, whole
-from armillary.compute.core.tensor_info import BorderMode, DataType, Format, PaddingSize, TensorInfo, ValidRegion
+from armillary.compute.core.tensor_info import DataType, Format, PaddingSize, TensorInfo, ValidRegion
+from armillary.compute.core.types import ConvertPolicy, InterpolationPolicy
+from armillary.compute.functions.arguments import wrong_shape, wrong_type
+from armillary.compute.functions.configured import Border
 from armillary.compute.functions.formulas import pyramid as formulas
-from armillary.compute.functions.vision.arithmetic import NEArithmeticAddition, NEArithmeticSubtraction
-from armillary.compute.functions.vision.base import (
-    ConvertPolicy,
-    InterpolationPolicy,
-    VisionFunction,
-    image,
-    objection,
-    size_of,
-    wrong_size,
-    wrong_type,
-)
-from armillary.compute.functions.vision.filters import NEGaussian5x5
-from armillary.compute.functions.vision.geometry import NEScale
+from armillary.compute.functions.vision.base import VisionFunction, image, size_of
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ExecutionError, InternalError, TypeMismatch
 
@@ -95,50 +88,38 @@ class _Gaussian(VisionFunction):
     _scale: float
 
     @classmethod
-    def validate(cls, input: TensorInfo, pyramid: Pyramid) -> Status:  # type: ignore[override]  # named
-        """Whether an image of this information and a pyramid can be configured."""
+    def _wrong(cls, input: TensorInfo, pyramid: Pyramid) -> Iterator[str]:
         first = pyramid.get_pyramid_level(0).info()
-        return objection(
-            cls.__name__,
-            wrong_type("the image", input, U8),
-            wrong_type("the pyramid", first, U8),
-            wrong_size("level 0", first, *size_of(input)),
-            "" if pyramid.scale == cls._scale else f"the pyramid's scale is {pyramid.scale}, wanted {cls._scale}",
-        )
+        yield wrong_type("the pyramid", first, [U8])
+        yield wrong_shape("level 0", first, input.shape)
+        if pyramid.scale != cls._scale:
+            yield f"the pyramid's scale is {pyramid.scale}, wanted {cls._scale}"
 
-    def configure(
-        self,
-        input: Tensor,
-        pyramid: Pyramid,
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
-    ) -> None:
-        """Set the image and the pyramid, whose level 0 becomes a copy of it."""
+    def _bind(self, input: Tensor, pyramid: Pyramid, border: Border) -> None:
         kernels = self._step(formulas.COPY, [input], [pyramid.get_pyramid_level(0)])
         for n in range(1, pyramid.num_levels()):
-            above, below = pyramid.get_pyramid_level(n - 1), pyramid.get_pyramid_level(n)
-            kernels += self._reduced(above, below, border_mode, constant_border_value)
+            kernels += self._reduced(pyramid.get_pyramid_level(n - 1), pyramid.get_pyramid_level(n), border)
         self._set_kernels(kernels)
 
-    def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
+    def _reduced(self, above: Tensor, below: Tensor, border: Border) -> list[IKernel]:
         raise InternalError(f"{type(self).__name__} reduces nothing")
 
 
-def halved_region(above: TensorInfo, below: TensorInfo, border: BorderMode) -> ValidRegion:
+def halved_region(above: TensorInfo, below: TensorInfo, border: Border) -> ValidRegion:
     """What is valid of a level: pixels whose middle above, and without a border all around it, are valid."""
-    sides, around = sides_of(above.valid_region()), 2 if border is BorderMode.UNDEFINED else 0
+    sides, around = sides_of(above.valid_region()), 2 if border.is_undefined() else 0
     odd = [1 - n % 2 for n in size_of(above)]
     first = [-((odd[n] - around - sides[n]) // 2) for n in (0, 1)]
     last = [(sides[n + 2] - 1 - around - odd[n]) // 2 for n in (0, 1)]
     return region_of((first[0], first[1], last[0] + 1, last[1] + 1), below.shape)
 
 
-class NEGaussianPyramidHalf(_Gaussian):
+class GaussianPyramidHalf(_Gaussian):
     """Each level half the one before."""
 
     _scale = SCALE_PYRAMID_HALF
 
-    def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
+    def _reduced(self, above: Tensor, below: Tensor, border: Border) -> list[IKernel]:
         (width, height), columns = size_of(above.info()), below.info().dimension(0)
         behind = 2 * -(-columns // STEP) * STEP + formulas.OVERSHOOT - width
         kernels: list[IKernel] = []
@@ -149,63 +130,49 @@ class NEGaussianPyramidHalf(_Gaussian):
             above.allocator().allocate()
         kernel = FormulaKernel(formulas.HALVED)
         region = halved_region(above.info(), below.info(), border)
-        fills = [] if border is BorderMode.UNDEFINED else [BorderKernel(above, kernel.border_size(), border, constant)]
+        fills = [] if border.is_undefined() else [BorderKernel(above, kernel.border_size(), *border)]
         kernel.configure([above], [below], (1 - width % 2, 1 - height % 2), region=whole(below.info()))
         below.info().set_valid_region(region)
         return [*kernels, *fills, kernel]
 
 
-class NEGaussianPyramidOrb(_Gaussian):
+class GaussianPyramidOrb(_Gaussian):
     """Each level 0.8409 of the one before."""
 
     _scale = SCALE_PYRAMID_ORB
 
-    def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
-        smooth, between, scale = self._part(NEGaussian5x5), self._image(*size_of(above.info()), U8), self._part(NEScale)
-        smooth.configure(above, between, border, constant)
+    def _reduced(self, above: Tensor, below: Tensor, border: Border) -> list[IKernel]:
+        between = self._image(*size_of(above.info()), U8)
+        smooth, scale = self._part("Gaussian5x5"), self._part("Scale")
+        smooth.configure(above, between, *border)
         scale.configure(between, below, InterpolationPolicy.NEAREST_NEIGHBOR)
         between.allocator().allocate()
         return [*smooth.kernels(), *scale.kernels()]
 
 
-class NELaplacianPyramid(VisionFunction):
+class LaplacianPyramid(VisionFunction):
     """What smoothing takes away at each level, as S16; the output is the smoothed last level."""
 
-    @classmethod
-    def validate(cls, input: TensorInfo, pyramid: Pyramid, output: TensorInfo) -> Status:  # type: ignore[override]  # named
-        """Whether images of this information and a pyramid can be configured."""
-        last = pyramid.get_pyramid_level(pyramid.num_levels() - 1).info()
-        return objection(
-            cls.__name__,
-            wrong_type("the image", input, U8),
-            wrong_type("the pyramid", last, S16),
-            wrong_type("the output", output, S16),
-            wrong_size("the output", output, *size_of(last)),
-            wrong_size("level 0", pyramid.get_pyramid_level(0).info(), *size_of(input)),
-        )
+    pyramid_type: ClassVar[type[Pyramid]] = Pyramid
 
-    def configure(
-        self,
-        input: Tensor,
-        pyramid: Pyramid,
-        output: Tensor,
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
-    ) -> None:
-        """Set the image, the pyramid of S16, and the image of S16 that is left."""
-        levels = self._part(Pyramid)
+    @classmethod
+    def _wrong(cls, input: TensorInfo, pyramid: Pyramid, output: TensorInfo) -> Iterator[str]:
+        last = pyramid.get_pyramid_level(pyramid.num_levels() - 1).info()
+        yield wrong_type("the pyramid", last, [S16])
+        yield wrong_shape("the output", output, last.shape)
+        yield wrong_shape("level 0", pyramid.get_pyramid_level(0).info(), input.shape)
+
+    def _bind(self, input: Tensor, pyramid: Pyramid, output: Tensor, border: Border) -> None:
+        levels = self.pyramid_type()
         levels.init(pyramid.num_levels(), SCALE_PYRAMID_HALF, *size_of(input.info()))
-        gauss = self._part(NEGaussianPyramidHalf)
-        gauss.configure(input, levels, border_mode, constant_border_value)
+        gauss = self._part("GaussianPyramidHalf")
+        gauss.configure(input, levels, *border)
         kernels = [*gauss.kernels()]
         for n in range(pyramid.num_levels()):
             level = levels.get_pyramid_level(n)
-            smooth, between, difference = (
-                self._part(NEGaussian5x5),
-                self._image(*size_of(level.info()), U8),
-                self._part(NEArithmeticSubtraction),
-            )
-            smooth.configure(level, between, border_mode, constant_border_value)
+            between = self._image(*size_of(level.info()), U8)
+            smooth, difference = self._part("Gaussian5x5"), self._part("ArithmeticSubtraction")
+            smooth.configure(level, between, *border)
             difference.configure(level, between, pyramid.get_pyramid_level(n), ConvertPolicy.WRAP)
             kernels += [*smooth.kernels(), *difference.kernels()]
             if n == pyramid.num_levels() - 1:
@@ -215,40 +182,24 @@ class NELaplacianPyramid(VisionFunction):
         levels.allocate()
 
 
-class NELaplacianReconstruct(VisionFunction):
+class LaplacianReconstruct(VisionFunction):
     """The image of a Laplacian pyramid: what is left, enlarged, plus each level."""
 
     @classmethod
-    def validate(cls, pyramid: Pyramid, input: TensorInfo, output: TensorInfo) -> Status:  # type: ignore[override]  # named
-        """Whether a pyramid and images of this information can be configured."""
-        count = pyramid.num_levels()
-        last, first = pyramid.get_pyramid_level(count - 1).info(), pyramid.get_pyramid_level(0).info()
-        return objection(
-            cls.__name__,
-            wrong_type("the pyramid", last, S16),
-            wrong_type("the input", input, S16),
-            wrong_type("the output", output, U8),
-            wrong_size("the input", input, *size_of(last)),
-            wrong_size("the output", output, *size_of(first)),
-        )
+    def _wrong(cls, pyramid: Pyramid, input: TensorInfo, output: TensorInfo) -> Iterator[str]:
+        last, first = (pyramid.get_pyramid_level(n).info() for n in (pyramid.num_levels() - 1, 0))
+        yield wrong_type("the pyramid", last, [S16])
+        yield wrong_shape("the input", input, last.shape)
+        yield wrong_shape("the output", output, first.shape)
 
-    def configure(
-        self,
-        pyramid: Pyramid,
-        input: Tensor,
-        output: Tensor,
-        border_mode: BorderMode = BorderMode.UNDEFINED,
-        constant_border_value: int = 0,
-    ) -> None:
-        """Set the pyramid of S16, the smallest image of S16, and the image of U8; nothing beside an image is read."""
-        del border_mode, constant_border_value
+    def _bind(self, pyramid: Pyramid, input: Tensor, output: Tensor) -> None:
         kernels: list[IKernel] = []
         below, levels = input, []
         for n in reversed(range(pyramid.num_levels())):
             level = pyramid.get_pyramid_level(n)
-            total, add = self._image(*size_of(level.info()), S16), self._part(NEArithmeticAddition)
+            total, add = self._image(*size_of(level.info()), S16), self._part("ArithmeticAddition")
             if size_of(below.info()) != size_of(level.info()):
-                wide, scale = self._image(*size_of(level.info()), S16), self._part(NEScale)
+                wide, scale = self._image(*size_of(level.info()), S16), self._part("Scale")
                 scale.configure(below, wide, InterpolationPolicy.NEAREST_NEIGHBOR)
                 kernels += scale.kernels()
                 levels.append(wide)

@@ -14,23 +14,15 @@ from typing import ClassVar
 import numpy as np
 
 from armillary.base.boundary import bounded
-from armillary.compute.core.kernel import IKernel, Status, ThreadInfo
+from armillary.compute.core.kernel import IKernel, ThreadInfo
 from armillary.compute.core.loops import BANDS, Loops, LoopsKernel, Plane
 from armillary.compute.core.regions import sides_of
-from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.core.tensor_info import DataType
 from armillary.compute.core.window import Dimension, Window
+from armillary.compute.functions.arguments import wrong_type
 from armillary.compute.functions.configured import ConfiguredFunction
-from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
-from armillary.compute.functions.vision.base import (
-    RunsKernels,
-    VisionFunction,
-    Work,
-    objection,
-    refuse,
-    size_of,
-    wrong_size,
-    wrong_type,
-)
+from armillary.compute.functions.vision.arithmetic import Lut
+from armillary.compute.functions.vision.base import RunsKernels, VisionFunction, Work
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.tir import build as T
@@ -98,18 +90,12 @@ EXTREMES: dict[DataType, Loops] = {
 class Counting(ConfiguredFunction):
     """A kernel over the valid pixels with a row of partial results for each band."""
 
-    _kinds: ClassVar[tuple[DataType, ...]] = (U8,)
-
     _bands: ClassVar[int] = BANDS
+    side: ClassVar[str] = "NE"
 
     def __init__(self) -> None:
         self._work: RunsKernels | None = None
         self._input: Tensor | None = None
-
-    @classmethod
-    def validate(cls, input: TensorInfo) -> Status:
-        """Whether an image of this information can be configured."""
-        return objection(cls.__name__, wrong_type("tensor 0", input, *cls._kinds))
 
     def _set(self, loops: Loops, input: Tensor, values: int) -> None:
         self._input, self._counts = input, np.zeros((self._bands, values), loops.partial)
@@ -192,7 +178,9 @@ class NEHistogramKernel(IKernel):
     def configure(self, input: Tensor, output: Distribution1D, local_hist: Array, window_lut: Array) -> None:
         """Set the image, where the counts go, and the memory that threads use."""
         name, info = type(self).__name__, input.info()
-        refuse(objection(name, wrong_type("tensor 0", info, U8)))
+        wrong = wrong_type("the input", info, [U8])
+        if wrong:
+            raise TypeMismatch(f"{name}: {wrong}")
         needed = self.memory_needed_per_thread()
         if not local_hist.flags.c_contiguous or local_hist.nbytes < needed or window_lut.size < 256:
             message = f"local_hist has {local_hist.nbytes} bytes in a row, window_lut {window_lut.size} values"
@@ -219,11 +207,10 @@ class NEHistogramKernel(IKernel):
             self._output.buffer()[...] += sums[:-1].astype(np.uint32)
 
 
-class NEHistogram(Counting):
+class Histogram(Counting):
     """How many pixels fall in each bin."""
 
-    def configure(self, input: Tensor, output: Distribution1D) -> None:
-        """Set the image and where the counts go."""
+    def _bind(self, input: Tensor, output: Distribution1D) -> None:
         self._set(COUNTS, input, COUNTERS)
         self._output = output
 
@@ -236,26 +223,15 @@ class NEHistogram(Counting):
         output.buffer()[...] = counted if is_whole else np.bincount(output.bin_of(), counted, output.num_bins())
 
 
-class NEEqualizeHistogram(Counting):
+class EqualizeHistogram(Counting):
     """Values by how many pixels are at most as bright."""
 
-    @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo | None = None) -> Status:
-        """Whether images of this information can be configured."""
-        size = size_of(input)
-        wrong = (
-            [wrong_type("tensor 1", output, U8), wrong_size("tensor 1", output, *size)] if output is not None else []
-        )
-        return objection(cls.__name__, wrong_type("tensor 0", input, U8), *wrong)
+    lut_type: ClassVar[type[Lut]] = Lut
 
-    def configure(self, input: Tensor, output: Tensor) -> None:
-        """Set the images."""
+    def _bind(self, input: Tensor, output: Tensor) -> None:
         self._set(COUNTS, input, COUNTERS)
-        self._table, self._lookup = self._lookup_of_bytes()
+        self._table, self._lookup = self.lut_type(256, U8), self.class_of(self.side + "TableLookup")()
         self._lookup.configure(input, self._table, output)
-
-    def _lookup_of_bytes(self) -> tuple[Lut, NETableLookup]:
-        return Lut(256, U8), NETableLookup()
 
     def run(self) -> None:
         """Count, make the table, look up."""
@@ -277,11 +253,10 @@ class Scalar:
         self.value: float = 0
 
 
-class NEMeanStdDev(Counting):
+class MeanStdDev(Counting):
     """The mean and the standard deviation of all pixels."""
 
-    def configure(self, input: Tensor, mean: Scalar, stddev: Scalar | None = None) -> None:
-        """Set the image and where the numbers go."""
+    def _bind(self, input: Tensor, mean: Scalar, stddev: Scalar | None) -> None:
         self._set(SUMS, input, 2)
         self._mean, self._deviation = mean, stddev
 
@@ -295,24 +270,20 @@ class NEMeanStdDev(Counting):
             self._deviation.value = math.sqrt(max(0.0, squares / count - mean * mean))
 
 
-class NEMinMaxLocation(Counting):
-    """The least and the greatest value of U8, S16 or F32, how often they are there, and where."""
+class MinMaxLocation(Counting):
+    """The least and the greatest value, how often they are there, and where."""
 
-    _kinds = (U8, S16, F32)
-
-    def configure(
+    def _bind(
         self,
         input: Tensor,
         min: Scalar,
         max: Scalar,
-        min_loc: list[tuple[int, int]] | None = None,
-        max_loc: list[tuple[int, int]] | None = None,
-        min_count: Scalar | None = None,
-        max_count: Scalar | None = None,
+        min_loc: list[tuple[int, int]] | None,
+        max_loc: list[tuple[int, int]] | None,
+        min_count: Scalar | None,
+        max_count: Scalar | None,
     ) -> None:
-        """Set the image, and where values, places (x, y) and counts go."""
-        kind = input.info().data_type
-        self._set(EXTREMES.get(kind, EXTREMES[U8]), input, 2)
+        self._set(EXTREMES[input.info().data_type], input, 2)
         self._found = ((min, min_loc, min_count), (max, max_loc, max_count))
 
     def run(self) -> None:
@@ -332,21 +303,10 @@ class NEMinMaxLocation(Counting):
                     places[:] = list(zip((columns + x).tolist(), (rows + y).tolist(), strict=True))
 
 
-class NEIntegralImage(VisionFunction):
+class IntegralImage(VisionFunction):
     """The sum of all valid pixels above and to the left, a pixel's own included, as U32."""
 
-    @classmethod
-    def validate(cls, input: TensorInfo, output: TensorInfo) -> Status:  # type: ignore[override]  # named
-        """Whether tensors of this information can be configured."""
-        return objection(
-            "NEIntegralImage",
-            wrong_type("tensor 0", input, U8),
-            wrong_type("tensor 1", output, U32),
-            wrong_size("tensor 1", output, *size_of(input)),
-        )
-
-    def configure(self, input: Tensor, output: Tensor) -> None:
-        """Set the images."""
+    def _bind(self, input: Tensor, output: Tensor) -> None:
         kernel = LoopsKernel(INTEGRAL, is_parallel=False)
         region = input.info().valid_region()
         kernel.configure([input, output], sides=sides_of(region))
