@@ -9,6 +9,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from armillary.autotvm.errors import TuningError
+
 if TYPE_CHECKING:
     from armillary.autotvm.measure.measure import MeasureResult
     from armillary.base.aliases import AnyFunction
@@ -19,4 +21,4 @@ class Executor:
 
     def submit(self, func: AnyFunction, *args: object, **kwargs: object) -> Future[MeasureResult]:
         """Begin a call; its future has the result."""
-        raise NotImplementedError(f"{type(self).__name__} does not define submit")
+        raise TuningError(f"{type(self).__name__} does not define submit", hint="concurrent.futures has executors")
