@@ -36,6 +36,11 @@ def may_multiply(first: Array, second: Array) -> bool:
     )
 
 
+def largest(dtype: NumpyDtype) -> float:
+    """The greatest number of a float type."""
+    return _facts(dtype)[2]
+
+
 def _facts(dtype: NumpyDtype) -> tuple[float, float, float]:
     """The distance from 1 to the next number, the least normal number and the greatest one."""
     info = np.finfo(dtype) if dtype.kind == "f" else ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]

@@ -7,10 +7,11 @@ Invariant: nothing is downloaded, nothing falls back silently: what cannot be co
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from armillary.backends.base import backend_of
 from armillary.backends.placement import DeviceTargets
 from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
-from armillary.base.extent import Dim, Extent
+from armillary.base.extent import Dim, Extent, Size, evaluate, sizes_of
 from armillary.base.lazy import deferred
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import DEVICE_COPY, NOP, GraphPlan, plan_graph
@@ -277,9 +278,25 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         image_widths=tuple(plan.image_widths),
         storage_scopes=tuple(scope for node in plan.nodes for scope in node.output_scopes) if plan.image_widths else (),
         variants=tuple(plan.variants),
-        sizes=tuple(SizeRow(s.name, s.low, s.high, s.step, s.typical) for s in plan.sizes.values()),
+        sizes=_size_rows(plan.sizes, (d for t in types for d in t.shape if isinstance(d, Extent))),
         states=tuple(plan.states),
         lifetimes=tuple(plan.lifetimes),
+    )
+
+
+def _size_rows(sizes: Mapping[str, Size], dims: Iterable[Extent]) -> tuple[SizeRow, ...]:
+    """The sizes, whose lower bounds are such that no dimension is negative: `n - 8` wants eight or more."""
+    lows = {name: each.low for name, each in sizes.items()}
+    for dim in dict.fromkeys(dims):
+        for name in sizes_of([dim]) if evaluate(dim, lows) < 0 else ():
+            each = sizes[name]
+            steps = range(each.low, each.high + 1, each.step)
+            place = bisect.bisect_left(steps, 0, key=lambda n, d=dim, own=name: evaluate(d, {**lows, own: n}))  # type: ignore[misc]
+            if place < len(steps):
+                lows[name] = max(lows[name], steps[place])
+    return tuple(
+        SizeRow(s.name, lows[name], s.high, s.step, max(s.typical, lows[name]) if s.typical else 0)
+        for name, s in sizes.items()
     )
 
 

@@ -146,8 +146,6 @@ class Executor:
                     )
                     for i, ty in enumerate(tensor_fields(result))
                 ]
-            if self.kind == "graph" and len(outputs) > 1:
-                return outputs  # the graph executor numbers its outputs: tuples in tuples are flat
             return _nested(iter(outputs), result)
 
         types = tuple(p.checked_type for p in module["main"].params)

@@ -17,6 +17,7 @@ In: text. Out: an `IRModule` or an expression, types checked. Invariant: bad tex
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ import numpy as np
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.extent import Extent
+from armillary.base.float_range import largest
 from armillary.base.lazy import deferred
 from armillary.errors import ArmillaryError, ModelError, ParseError, TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
@@ -82,6 +84,7 @@ _INFIX: tuple[dict[str, _Infix], ...] = (  # from the loosest to the tightest
     {"+": operator.add, "-": operator.sub},
     {"*": operator.mul, "/": operator.truediv},
 )
+_TEXT_ROUNDS = 1 + 1e-6  # the largest number's own text may be that much larger
 _WORDS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 
 
@@ -449,7 +452,7 @@ class _Reader:
                 array = np.asarray(-value if negative else value).astype(dtype.numpy)
         except (ValueError, TypeMismatch, OverflowError) as error:
             raise self.cursor.error(f"not a scalar ({error})") from None
-        if dtype.is_float and np.isinf(array) and not np.isinf(value):
+        if dtype.is_float and _TEXT_ROUNDS * largest(dtype.numpy) < abs(value) < math.inf:
             raise self.cursor.error(f"the number does not fit {dtype}")
         if dtype.is_int and not dtype.min_value <= (-value if negative else value) <= dtype.max_value:
             raise self.cursor.error(f"the number does not fit {dtype}")

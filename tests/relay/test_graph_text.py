@@ -156,6 +156,7 @@ def test_relay_era_text_with_comments_and_version_parses() -> None:
         ("meta[relay.Constant][7]\n#[metadata]\n{}\n", "has no relay.Constant number 7", "1:1"),
         ("1i99", "not a scalar", "1:1"),
         ("300u8", "does not fit uint8", "1:1"),
+        ("65505f16", "does not fit float16", "1:1"),
         ("(1, 2", "expected ',' or ')'", "1:6"),
         ("free_var %x: Tensor[(-1,), float32]; %x", "write ? for an unknown one", "1:22"),
         ("(" * 3000, "nested more than", "1:81"),

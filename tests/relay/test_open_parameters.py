@@ -111,3 +111,12 @@ def test_what_has_no_form_over_sizes_is_built_for_each_shape(builds: list[object
         data = _data(rows, 3)
         wanted = np.stack([data.sum(0), np.zeros(3)])
         np.testing.assert_allclose(counted.run(np.zeros(rows, "int32"), data).numpy(), wanted, rtol=1e-5)
+
+
+def test_a_size_is_large_enough_for_all_that_is_cut_from_it() -> None:
+    x = relay.var("x", shape=(relay.Any(), relay.Any()))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.split(x, (1, 8), axis=1).astuple()))
+    run = relay.create_executor("vm", module, armillary.cpu(), "llvm").evaluate()
+    for columns, last in ((12, 4), (9, 1), (5, 0)):
+        shapes = [part.shape for part in run(np.ones((2, columns), "float32"))]
+        assert shapes == [(2, 1), (2, min(columns, 8) - 1), (2, last)]

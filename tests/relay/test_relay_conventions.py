@@ -111,7 +111,8 @@ def test_results_may_be_tuples_in_tuples() -> None:
     x = relay.var("x", shape=(2, 3))
     function = relay.Function([x], relay.Tuple([relay.Tuple([x, relay.negative(x)]), relay.nn.relu(x)]))
     (first, second), third = _run("debug", function, X)
-    flat = _run("graph", function, X)
+    (fourth, fifth), sixth = _run("graph", function, X)
+    flat = [fourth, fifth, sixth]
     for level in range(4):
         with PassContext(opt_level=level):
             graph = relay.build(function, "llvm")["default"]()
