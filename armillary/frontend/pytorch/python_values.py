@@ -25,9 +25,7 @@ DTYPES = {  # of TorchScript, by number
     15: "bfloat16",
 }
 _NUMBERS = {name: number for number, name in DTYPES.items()}
-SKIPPED = frozenset(
-    {"prim::Print", "aten::warn", "prim::profile", "prim::SetAttr", "prim::PythonOp"} - {"prim::PythonOp"}
-)
+SKIPPED = frozenset({"prim::Print", "aten::warn", "prim::profile"})
 
 
 def _size(x: Value, dim: int | None = None) -> Value:
@@ -48,6 +46,10 @@ def _slice(x: Value, start: int | None, end: int | None, step: int) -> Value:
 
 def _sum_or_join(a: Value, b: Value, alpha: Value = 1) -> Value:
     return a + b if alpha == 1 else a + alpha * b
+
+
+def _difference(a: Value, b: Value, alpha: Value = 1) -> Value:
+    return a - alpha * b
 
 
 def _same(*values: Value) -> Value:
@@ -116,7 +118,8 @@ PYTHON: dict[str, Callable[..., Value]] = {
     "aten::__or__": operator.or_,
     "aten::__xor__": operator.xor,
     "aten::add": _sum_or_join,
-    "aten::sub": operator.sub,
+    "aten::sub": _difference,
+    "aten::rsub": lambda a, b, alpha=1: b - alpha * a,
     "aten::mul": operator.mul,
     "aten::div": _divided,
     "aten::floordiv": operator.floordiv,

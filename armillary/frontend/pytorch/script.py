@@ -109,6 +109,8 @@ class ScriptWalk:
         self.stale: set[str] = set()
         self.fixed: set[str] = set()  # names around a branch or body that runs: nothing may change them
         self.unrolled = 0
+        self.read: set[str] = set()  # attributes by their paths
+        self.set: set[str] = set()
 
     # --- what is not supported, all at once ---
 
@@ -312,6 +314,8 @@ def _attribute(walk: ScriptWalk, node: Node) -> None:
     name = node.s("name")
     value = getattr(part.value, name)
     path = f"{part.path}.{name}".lstrip(".")
+    walk.read.add(path)
+    refuse_state(walk, path)
     if hasattr(value, "layout") and hasattr(value, "dtype"):
         array = array_of(value)
         is_index = array.dtype.kind in "iub" and array.size <= 64
@@ -322,6 +326,20 @@ def _attribute(walk: ScriptWalk, node: Node) -> None:
         walk.values[node.output().debugName()] = Part(value, path)
     else:
         walk.bind(node.output(), value, node)
+
+
+def _set_attribute(walk: ScriptWalk, node: Node) -> None:
+    """An attribute that nobody reads may change; else each call would depend on those before it."""
+    path = f"{walk.value(next(iter(node.inputs()))).path}.{node.s('name')}".lstrip(".")
+    walk.set.add(path)
+    refuse_state(walk, path)
+
+
+def refuse_state(walk: ScriptWalk, path: str) -> None:
+    """Raise UnsupportedError for an attribute that is both read and set."""
+    if path in walk.read & walk.set:
+        hint = "take it as an input and return its new value"
+        raise UnsupportedError(f"the attribute {path} is read and changed: a state between calls", hint=hint)
 
 
 def _many(walk: ScriptWalk, node: Node) -> None:
@@ -441,6 +459,7 @@ def _set_item(walk: ScriptWalk, node: Node) -> None:
 _SPECIAL: dict[str, Callable[[ScriptWalk, Node], None]] = {
     "prim::Constant": _constant,
     "prim::GetAttr": _attribute,
+    "prim::SetAttr": _set_attribute,
     "prim::ListConstruct": _many,
     "prim::TupleConstruct": _many,
     "prim::DictConstruct": _dictionary,

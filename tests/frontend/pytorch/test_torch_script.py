@@ -179,3 +179,32 @@ def test_old_modules_are_there() -> None:
 @pytest.mark.parametrize("dim", [0, 2])
 def test_weights_by_their_length(dim: int) -> None:
     check(torch.nn.utils.weight_norm(nn.Conv1d(3, 4, 3), dim=dim), [torch.randn(2, 3, 8)], False)
+
+
+class BySizes(nn.Module):
+    """Arithmetic between sizes, which a trace holds as tensors of one number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sub(x.shape[0], x.shape[1], alpha=2) + (1 - x.shape[1]) / (x.shape[0] - 1)
+
+
+def test_a_difference_of_sizes_is_what_eager_gives() -> None:
+    check(BySizes(), [torch.randn(7, 2)], scripted=False)
+
+
+class Counting(nn.Module):
+    """A module that notes its calls, and may compute with their number."""
+
+    def __init__(self, is_read: bool) -> None:
+        super().__init__()
+        self.calls, self.is_read = 0, is_read
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = x.shape[0]
+        return x * self.calls if self.is_read else x * 2
+
+
+def test_an_attribute_may_change_unless_it_is_read() -> None:
+    check(Counting(False), [torch.randn(3, 2)], scripted=True)
+    with pytest.raises(UnsupportedError, match="attribute calls is read and changed"):
+        check(Counting(True), [torch.randn(3, 2)], scripted=True)
