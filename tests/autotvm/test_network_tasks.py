@@ -99,6 +99,16 @@ def test_each_contraction_is_a_task_and_ops_select() -> None:
         tasks("nn.relu")
 
 
+def test_weights_that_are_not_bound_make_the_same_tasks() -> None:
+    bound = autotvm.task.extract_from_program(network(), PARAMS, TARGET)
+    open_ = autotvm.task.extract_from_program(network(), None, TARGET)
+    assert {task.workload for task in open_} == {task.workload for task in bound}
+    x, y = (relay.var(name, shape=(8, 8)) for name in "xy")
+    product = IRModule.from_expr(Function([x, y], relay.nn.dense(relay.exp(x), relay.exp(y))))
+    (task,) = autotvm.task.extract_from_program(product, {}, TARGET)
+    assert task.name == "dense.cpu"  # nothing is packed: both sides are computed
+
+
 def test_a_record_serves_its_convolution_however_the_padding_is_written() -> None:
     (task,) = (t for name, t in tasks("nn.conv2d").items() if name == "conv2d_NCHWc.cpu(3, 3)")
     pair = best(task, winograd=0)

@@ -12,12 +12,15 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task import network_cpu, network_opencl
 from armillary.autotvm.task.epilogue import epilogue_of, name_of, readers_of, with_epilogue
 from armillary.autotvm.task.network_template import Family, at_level
 from armillary.autotvm.task.task import Task, create
 from armillary.backends.records import open_extents
+from armillary.base.aliases import Array
 from armillary.base.arguments import Arguments
 from armillary.base.dispatch import Workload
 from armillary.base.extent import size_values, typical
@@ -25,12 +28,13 @@ from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.analysis.meeting_sizes import parameter_sizes, with_meeting_sizes
 from armillary.relay.binding import bind_params_by_name
-from armillary.relay.expr import Call, Function
+from armillary.relay.expr import Call, Expr, Function, Var, has_untyped
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import tensor
 from armillary.relay.transform.pipeline import build_passes
-from armillary.relay.walk import children, not_primitive, post_order
+from armillary.relay.types import TensorType
+from armillary.relay.walk import children, not_primitive, post_order, users
 from armillary.target import Target, as_target
 from armillary.transform import Sequential
 
@@ -154,9 +158,11 @@ def _calls(
 def _laid_out(mod: IRModule | Function, params: Mapping[str, object] | None, where: Target) -> Iterator[Function]:
     """The typed functions of a module as they are when records are looked up."""
     module = mod if isinstance(mod, IRModule) else IRModule.from_expr(mod)
-    if params:
+    main = bind_params_by_name(module["main"], params) if params else module["main"]
+    weights = _unbound_weights(main)
+    if params or weights:
         module = module.copy()
-        module["main"] = bind_params_by_name(module["main"], params)
+        module["main"] = bind_params_by_name(main, weights)
     module = with_meeting_sizes(module)  # as a build does, so that workloads number their sizes alike
     with at_level(), where:
         passes = build_passes(where)  # which depend on the level
@@ -166,6 +172,31 @@ def _laid_out(mod: IRModule | Function, params: Mapping[str, object] | None, whe
         for function in functions:
             infer_type(function)
             yield function
+
+
+def _unbound_weights(main: Function) -> dict[str, Array]:
+    """Arrays for parameters that nothing reads but as a weight: a build that has them makes their tasks.
+
+    Workloads do not depend on values; those of 0 or 1 would be simplified.
+    """
+    readers = users(post_order(main))
+    random = np.random.default_rng(0)
+    result: dict[str, Array] = {}
+    for param in main.params:
+        reads = [e for e in readers.get(id(param), ()) if e is not main]
+        ty = None if has_untyped(param) else param.checked_type
+        if not isinstance(ty, TensorType) or not all(isinstance(n, int) for n in ty.shape):
+            continue
+        if reads and all(_is_weight_of(param, e) for e in reads):
+            result[param.name_hint] = random.uniform(2, 100, ty.concrete_shape).astype(ty.dtype.numpy)
+    return result
+
+
+def _is_weight_of(param: Var, reader: Expr) -> bool:
+    if not isinstance(reader, Call) or not isinstance(reader.op, Op):
+        return False
+    places = [name for name, arg in zip(reader.op.inputs, reader.args, strict=False) if arg is param]
+    return places == ["weight"]
 
 
 @record
