@@ -266,7 +266,7 @@ class _Row:
             return store(sums, total, n)
 
         yield _vector(lanes, partial)
-        yield from _folded(sums, lanes, T.add)
+        yield from folded(sums, lanes, T.add)
 
     def _scaled(self, which: int, row: Scalar, value: Scalar) -> Scalar:
         """A sum over a row of the keys' cache (0), or a factor of one of the values' (1), times the row's scale."""
@@ -301,8 +301,8 @@ class _Row:
         def place(block: Scalar, n: Scalar) -> Scalar:
             return T.add(T.mul(block, T.const(KEYS)), T.add(n, T.const(base)))
 
-        def greater(block: Scalar) -> Stmt:
-            return _vector(KEYS, lambda n: store(top, _greater(load(self.scores, place(block, n)), load(top, n)), n))
+        def met(block: Scalar) -> Stmt:
+            return _vector(KEYS, lambda n: store(top, greater(load(self.scores, place(block, n)), load(top, n)), n))
 
         def raised(block: Scalar) -> Stmt:
             def element(n: Scalar) -> Stmt:
@@ -317,16 +317,16 @@ class _Row:
 
             return S.seq(_vector(KEYS, element), _vector(KEYS, summed))
 
-        greatest = _greater(load(top, 0), sink)
+        greatest = greater(load(top, 0), sink)
         share = te.exp_flushed(T.sub(sink, load(top, 0)))
         steps = S.seq(
             _vector(KEYS, lambda n: store(top, lowest, n)),
-            loop("block", self.count, greater),
-            *_folded(top, KEYS, _greater),
+            loop("block", self.count, met),
+            *folded(top, KEYS, greater),
             store(top, T.select(T.greater(greatest, lowest), greatest, zero), 0),
             _vector(KEYS, lambda n: store(sums, zero, n)),
             loop("block", self.count, raised),
-            *_folded(sums, KEYS, T.add),
+            *folded(sums, KEYS, T.add),
             store(self.totals, T.add(load(sums, 0), share), h),
         )
         return S.Allocate(top, S.Allocate(sums, steps))
@@ -389,12 +389,12 @@ def _sizes(buffer: Buffer) -> list[int]:
     return [T.as_int(size) or 0 for size in buffer.shape]
 
 
-def _greater(x: Scalar, y: Scalar) -> Scalar:
+def greater(x: Scalar, y: Scalar) -> Scalar:
     """The greater one; what is no number is lost here and comes back by the sum of exponentials."""
     return T.select(T.greater(x, y), x, y)
 
 
-def _folded(buffer: Buffer, lanes: int, combine: Callable[[Scalar, Scalar], Scalar]) -> Iterator[Stmt]:
+def folded(buffer: Buffer, lanes: int, combine: Callable[[Scalar, Scalar], Scalar]) -> Iterator[Stmt]:
     """All elements combined in the first one, by halves."""
     while lanes > 1:
         lanes //= 2

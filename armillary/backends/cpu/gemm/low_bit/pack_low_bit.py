@@ -18,8 +18,8 @@ import math
 
 import numpy as np
 
-from armillary.backends.cpu.gemm.low_bit.operator_tiles import DEEP, PRODUCTS, has_tiles
 from armillary.backends.cpu.gemm.low_bit.pack import packed_parameters, packed_words
+from armillary.backends.cpu.gemm.low_bit.tile_panels import DEEP, PRODUCTS, has_tiles
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.decoder.low_bit_dense import LEVELS, NAME, terms_of_step
@@ -73,7 +73,7 @@ def _packed(expr: Expr, cpu: CpuModel, digits: int, is_tiled: bool) -> Expr | No
     constants += _NO_LEVELS[: 5 - len(constants)]
     parts = [_in_lanes(constant, lanes) for constant in constants[1:]]
     weights = [Constant(packed_words(constants[0].held, attrs.bits, lanes)), *parts]
-    if digits in PRODUCTS and count >= _TILED_ROWS and is_tiled and data.static[-1] % DEEP == 0:
+    if (digits, digits) in PRODUCTS and count >= _TILED_ROWS and is_tiled and data.static[-1] % DEEP == 0:
         named = {"bits": attrs.bits, "group": attrs.group, "rows": count, "units": units}
         return reshape_to(
             call("cpu.low_bit_tiles", call("cpu.bfloat16_parts", rows, parts=digits), *weights, **named), result.static
