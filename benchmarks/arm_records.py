@@ -3,7 +3,7 @@
     armc build-runner --target aarch64-linux-gnu -o armrun
     python benchmarks/arm_records.py --runner ./armrun -o armillary/autotvm/arm_cpu.log [--only mobilenet] [--each 6]
     python benchmarks/arm_records.py --runner ./armrun32 -o b.log --target "llvm -device=rasp3b" --emulator qemu-arm
-        --mcpu cortex-a15
+        --mcpu cortex-a15  (QEMU_LD_PREFIX=/usr/arm-linux-gnueabihf where the runner is not static)
 
 In: an armrun, and what arm_instructions.py needs. Out: a log of records, for the layers whose best configuration
 executes at least 1 % fewer instructions than the one that a build chooses; a table as Markdown on stdout. Invariant: a
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=6, help="configurations of a layer")
     args = parser.parse_args()
     lines: list[str] = []
-    where = f"{args.emulator} -cpu {args.mcpu}"
+    where = f"{Path(args.emulator).name} -cpu {args.mcpu}"
     mark = {"counted": f"instructions of a run under {where}, one thread; not timed", "host": ""}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -2,8 +2,8 @@
 
 In: targets and log files. Out: a dispatch context with the records of the files, and of the log beside this file for
 each key of a target (arm_cpu.log). Invariant: nothing is downloaded. Records of arm_cpu.log were counted, not timed:
-their costs are instructions of a Cortex-A72 under an emulator (benchmarks/arm_records.py), so that a record in seconds
-precedes one of them.
+their costs are instructions under an emulator, of a Cortex-A72 for boards of 64 bits, of a Cortex-A15 for those of 32
+(benchmarks/arm_records.py), so that a record in seconds precedes one of them.
 """
 
 from __future__ import annotations
