@@ -3,8 +3,8 @@
 In: a typed module. Out: one in which the rows of data are in digits (cpu.digits), which products of the same data
 share, and weights in words for the kernel; nn.narrow_dense becomes cpu.narrow_dense (operator_narrow.py). Invariant: no
 weight becomes a float32; what is not of this form stays, and generic loops compute it. Many rows of 16 or 8 bits go to
-matrix tiles where there are some (operator_tiles.py), over the same words. `low_bit.activation_bits`: rows in digits
-are as good as float32 (24), or of 16 or 8 bits.
+matrix tiles where there are some (operator_tiles.py), over the same words; so do rows for 16-bit floats, of 24 bits
+too (operator_narrow_tiles.py). `low_bit.activation_bits`: rows are as good as float32 (24), or of 16 or 8 bits.
 
     nn.low_bit_dense(%x, weight, scales, zeros)
     ->
@@ -36,7 +36,8 @@ ACTIVATION_BITS = register_config_option(
     "low_bit.activation_bits",
     int,
     24,
-    "bits of activations in products with weights of 2 to 8 bits on CPUs: 24 (as float32), 16 or 8",
+    "bits of activations in products with weights of 2 to 8 bits, and of 16 by matrix tiles, on CPUs: 24 (as float32), "
+    "16 or 8",
 )
 _LONGEST_BLOCK, _VECTOR = 64, 16  # terms of a block of digits
 _TILED_ROWS = 16  # rows for which expanding weights for matrix tiles pays (operator_tiles.py)
@@ -58,7 +59,7 @@ def pack_low_bit(module: IRModule, *, target: Target | None = None) -> IRModule:
 
 def _packed(expr: Expr, cpu: CpuModel, digits: int, is_tiled: bool) -> Expr | None:
     if op_name(expr) == NARROW and isinstance(expr, Call):
-        return _narrow(expr, cpu)
+        return _narrow(expr, cpu, digits, is_tiled)
     if op_name(expr) not in (NAME, LEVELS) or not isinstance(expr, Call):
         return None
     data, result, attrs = tensor(expr.args[0]), tensor(expr), expr.attrs
@@ -87,7 +88,7 @@ def _packed(expr: Expr, cpu: CpuModel, digits: int, is_tiled: bool) -> Expr | No
     return reshape_to(product, result.static)
 
 
-def _narrow(expr: Call, cpu: CpuModel) -> Expr | None:
+def _narrow(expr: Call, cpu: CpuModel, parts: int, is_tiled: bool) -> Expr | None:
     """nn.narrow_dense over weights in blocks of units."""
     data, result, weight = tensor(expr.args[0]), tensor(expr), expr.args[1]
     if data is None or result is None or not result.size or not isinstance(weight, Constant):
@@ -96,6 +97,9 @@ def _narrow(expr: Call, cpu: CpuModel) -> Expr | None:
     blocks = 1 if count < _PAIRED_ROWS else 2
     rows = max(1, (cpu.vector_registers - _SPARE * blocks) * cpu.lanes // (lanes * blocks))
     source = reshape_to(expr.args[0], (count, data.static[-1]))
+    if count >= _TILED_ROWS and is_tiled and data.static[-1] % DEEP == 0:
+        split, sizes = call("cpu.bfloat16_parts", source, parts=parts), {"rows": count, "units": result.static[-1]}
+        return reshape_to(call("cpu.narrow_tiles", split, _in_lanes(weight, lanes), **sizes), result.static)
     named = {"units": result.static[-1], "rows": rows, "blocks": blocks}
     return reshape_to(call("cpu.narrow_dense", source, _in_lanes(weight, lanes), **named), result.static)
 

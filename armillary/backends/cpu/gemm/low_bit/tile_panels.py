@@ -4,7 +4,8 @@ In: rows as cpu.bfloat16_parts lays them out (row_parts.py), tile by tile; a fun
 terms of sixteen units as bfloat16, in as many parts. Out: statements for all rows and units. Threads share spans of
 units. In a span a slice of the terms goes past all its pairs of sixteens: their weights are expanded, which fills the
 first cache, and multiplied by all rows, whose slice stays in the second one; sums wait in scratch for the next slice.
-Invariant: no weight is expanded beyond the slice and the pair that a thread computes. User: operator_tiles.py.
+Invariant: no weight is expanded beyond the slice and the pair that a thread computes. Users: operator_tiles.py,
+operator_narrow_tiles.py.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def effect(name: str, *args: object) -> Stmt:
     return S.Evaluate(T.call(name, *args, dtype="int32"))  # type: ignore[arg-type]
 
 
-def requests(weight: Buffer, sixteen: Scalar, first: Scalar, lines: int) -> Iterator[Stmt]:
-    """Prefetch as many lines of the weights of the next pair as are read of this one; there may be no next one."""
-    for line in range(lines):
+def requests(weight: Buffer, sixteen: Scalar, first: Scalar, count: int, each: int = 1) -> Iterator[Stmt]:
+    """Prefetch of the weights of the next pair what is read of this one, `each` a line; there may be no next one."""
+    for line in range(0, count, each):
         yield asked_for(weight, T.add(sixteen, T.const(2)), T.add(first, T.const(line)))
