@@ -9,6 +9,7 @@ stops an answer. Needs armillary[chat], a tokenizer and a chat template.
 examples:
   armc chat SmolLM2-135M-Instruct-Q4_K_M.gguf
   armc chat qwen3/ --bits 4 --temperature 0.7 --top-p 0.9 --system "Answer in one sentence."
+  armc chat qwen3-8b/ --bits 4 --draft qwen3-0.6b/
   echo "Why is the sky blue?" | armc chat smollm/
 """
 
@@ -20,7 +21,13 @@ import sys
 from collections.abc import Iterator
 
 from armillary.cli._console import is_terminal, note
-from armillary.cli.options.decoder import add_model_options, add_sampling_options, generator_of, sampling_of
+from armillary.cli.options.decoder import (
+    add_draft_options,
+    add_model_options,
+    add_sampling_options,
+    drafted_generator_of,
+    sampling_of,
+)
 from armillary.cli.options.models import positive
 from armillary.errors import ArmillaryError
 from armillary.generate.conversation import Conversation
@@ -34,6 +41,7 @@ _HELP = "/reset: forget what was said; /system TEXT: say this before it; /quit: 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc chat`."""
     add_model_options(parser, capacity=0)
+    add_draft_options(parser)
     add_sampling_options(parser)
     parser.add_argument("--max-tokens", type=positive, default=1024, metavar="N", help="tokens of an answer at most")
     parser.add_argument("--system", default="", metavar="TEXT", help="what the model is told before the first message")
@@ -42,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile, then answer until the input ends."""
     sampling_of(args).check()
-    conversation = Conversation(generator_of(args), args.system)
+    conversation = Conversation(drafted_generator_of(args), args.system)
     is_talk = is_terminal(sys.stdin)
     if is_talk:
         note(f"{conversation.generator.capacity} tokens of conversation; {_HELP}")

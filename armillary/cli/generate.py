@@ -9,6 +9,8 @@ examples:
   armc generate smollm.Q4_K_M.gguf "The capital of France is"
   armc generate model.onnx --tokens 1,15043,29892 --max-tokens 32
   armc generate qwen3/ "Write a line about rain." --bits 4 --temperature 0.7 --top-p 0.9 --seed 3 --print-time
+  armc generate qwen3-8b/ "Write a line about rain." --bits 4 --draft qwen3-0.6b/
+  armc generate qwen3/ "$(cat letter.txt) The letter again, with fewer words:" --draft-tokens 6
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ import time
 from collections.abc import Iterator
 
 from armillary.cli._console import note
-from armillary.cli.options.decoder import add_model_options, add_sampling_options, generator_of, sampling_of
+from armillary.cli.options.decoder import (
+    add_draft_options,
+    add_model_options,
+    add_sampling_options,
+    drafted_generator_of,
+    sampling_of,
+)
 from armillary.cli.options.models import positive
 from armillary.errors import ConfigError
 
@@ -33,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens", default="", metavar="N,N,…", help="token numbers in place of a text; the answer is numbers, too"
     )
     parser.add_argument("--max-tokens", type=positive, default=128, metavar="N", help="tokens of the answer at most")
+    add_draft_options(parser)
     add_sampling_options(parser)
     parser.add_argument("--print-time", action="store_true", help="say what compiling and a token took")
 
@@ -43,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("armc generate takes a prompt or --tokens", hint='armc generate folder/ "Once upon a time"')
     numbers = _numbers(args.tokens)
     begin = time.perf_counter()
-    generator = generator_of(args)
+    generator = drafted_generator_of(args)
     ready, produced = time.perf_counter(), 0
     sampling = dataclasses.asdict(sampling_of(args))
     pieces: Iterator[str]

@@ -7,11 +7,15 @@ default in all of them, but the capacity.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from armillary.cli.options.models import count, fraction, pass_config, positive
+from armillary.errors import ArmillaryError, ConfigError
 from armillary.generate import Generator
 from armillary.generate.blocks import CACHES
 from armillary.generate.sampling import Sampling
+
+DRAFTED = 4  # guesses of a small model that are checked in one call
 
 
 def add_model_options(parser: argparse.ArgumentParser, capacity: int) -> None:
@@ -27,10 +31,44 @@ def add_model_options(parser: argparse.ArgumentParser, capacity: int) -> None:
     parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
 
 
-def generator_of(args: argparse.Namespace, slots: int = 1) -> Generator:
+def add_draft_options(parser: argparse.ArgumentParser) -> None:
+    """Declare how tokens are guessed, for commands that answer one sequence at a time."""
+    text = "a small model with the same tokens guesses, and the model checks: the same answer in fewer calls"
+    parser.add_argument("--draft", default="", metavar="MODEL", help=text)
+    text = f"guesses for each call (default: {DRAFTED} with --draft); without: what such a text went on with"
+    parser.add_argument("--draft-tokens", type=positive, metavar="N", help=text)
+
+
+def drafted_generator_of(args: argparse.Namespace) -> Generator:
+    """The decoder of these options for one sequence, with what guesses for it."""
+    drafter = _drafter(args) if args.draft else None
+    return generator_of(args, draft=args.draft_tokens or (DRAFTED if drafter else 0), drafter=drafter)
+
+
+def _drafter(args: argparse.Namespace) -> Generator:
+    """The small model, with caches as long as those of the large one; what it lacks is said with its name."""
+    try:
+        bits = 0 if Path(args.draft).suffix == ".gguf" else args.bits
+        return Generator(
+            args.draft,
+            capacity=args.capacity or None,
+            chunk=args.chunk,
+            bits=bits,
+            target=args.target,
+            config=pass_config(args.pass_config),
+        )
+    except (ArmillaryError, OSError) as error:
+        raise ConfigError(f"--draft {args.draft}: {error}") from error
+
+
+def generator_of(
+    args: argparse.Namespace, slots: int = 1, draft: int = 0, drafter: Generator | None = None
+) -> Generator:
     """The decoder of these options, for so many sequences side by side."""
     return Generator(
         args.MODEL,
+        draft=draft,
+        drafter=drafter,
         capacity=args.capacity or None,
         cache=args.cache,
         chunk=args.chunk,
