@@ -380,6 +380,8 @@ class GraphLibrary(FunctionLibrary):
             return self._create
         if name == "debug_create":
             return lambda _, *devices: self._create(*devices)
+        if name == "remove_params":
+            return self._without_params
         if name in ("get_graph_json", "get_graph_params"):
             return self.get_graph_json if name == "get_graph_json" else self.get_params
         return super().__getitem__(name)
@@ -392,6 +394,13 @@ class GraphLibrary(FunctionLibrary):
 
         loaded = vars(self).setdefault("_loaded", runtime.shared_weights.LoadedOnce())  # one, whichever thread is first
         return runtime.create_graph_module(self.graph_json, self.params, self.module, devices, restore, loaded)
+
+    def _without_params(self) -> GraphLibrary:
+        """The network without its parameters, which whoever runs it sets: set_input(**params) or load_params."""
+        parts = self.target, self.objects, self.descriptor, self._externs, self.get_source, self.graph_json
+        result = GraphLibrary(*parts, {}, self.libmod_name)
+        result.is_system_lib, result.offload_report = self.is_system_lib, self.offload_report
+        return result
 
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""
