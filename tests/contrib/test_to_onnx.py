@@ -193,3 +193,20 @@ def test_a_residual_block_of_a_network() -> None:
     per_channel = ((8,),) * 4
     model = _close(build, (1, 3, 16, 16), (8, 3, 3, 3), (8, 8, 3, 3), *per_channel, (5, 8))
     assert len(model.graph.node) < 20
+
+
+def test_biases_are_the_convolutions_own_where_nothing_else_reads_them() -> None:
+    weight, bytes_ = RANDOM.uniform(-1, 1, (8, 3, 3, 3)).astype("float32"), RANDOM.integers(-9, 9, (8, 8, 1, 1))
+    bias, more = (RANDOM.uniform(-1, 1, (8, 1, 1)).astype("float32") for _ in range(2))
+    steps = relay.const(RANDOM.uniform(0.1, 0.2, 8).astype("float32"))
+
+    def build(x: Expr) -> Expr:
+        first = relay.nn.conv2d(x, relay.const(weight)) + relay.const(bias) + relay.const(more)
+        kernel = relay.qnn.dequantize(relay.const(bytes_.astype("int8")), steps, relay.const(np.int32(0)), axis=0)
+        second = relay.nn.conv2d(relay.nn.relu(first), kernel) + relay.const(more)
+        third = relay.nn.conv2d(second, kernel)
+        return relay.Tuple([third + relay.const(bias), third + relay.const(np.float32(2)) + relay.const(bias)])
+
+    nodes = _close(build, (1, 3, 8, 8), opset=13).graph.node
+    assert [len(node.input) for node in nodes if node.op_type == "Conv"] == [3, 3, 2]
+    assert sum(node.op_type == "Add" for node in nodes) == 3

@@ -16,6 +16,7 @@ from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.files import write_atomic
 from armillary.contrib.target import _onnx_rules as rules
+from armillary.contrib.target._onnx_biases import with_biases
 from armillary.contrib.target._onnx_graph import Graph, element_type
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
@@ -49,6 +50,7 @@ def to_onnx(
     graph = Graph(opset_version)
     values = _Values(graph, dict(params or {}))
     results = values.of_function(function)
+    with_biases(graph, results)
     outputs = _outputs(graph, results, function.body.checked_type)
     inputs = [_info(var.name_hint, var.checked_type) for var in function.params if var.name_hint not in values.params]
     read = {name for node in graph.nodes for name in node.input} | set(values.params)
