@@ -114,13 +114,14 @@ int main(int, char **arguments)
     if(std::atoi(arguments[1]) == 1) Scheduler::set(Scheduler::Type::ST);
     Scheduler::get().set_num_threads(unsigned(std::atoi(arguments[1])));
     Tensor src, w1, b1, mid, w2, b2, direct_out, dst, pooled, mean, active, row, fw, fb, scores, w3, far, narrow, little;
-    Tensor w4, b4, thin, wide, var, gamma, normal, plain, local, both;
+    Tensor w4, b4, thin, wide, var, gamma, normal, plain, local, both, w5, dilated, grouped, strided_groups;
     floats(src, TensorShape(13, 11, 5));
     src.info()->extend_padding(PaddingSize{1, 2, 0, 3});
     floats(w1, TensorShape(3, 3, 5, 7)), floats(b1, TensorShape(7));
     floats(w2, TensorShape(5, 5, 7, 18)), floats(b2, TensorShape(18));
     floats(w3, TensorShape(9, 7, 7, 6)), floats(narrow, TensorShape(3, 11, 5));
     floats(w4, TensorShape(3, 5, 14)), floats(b4, TensorShape(14)), floats(var, TensorShape(7)), floats(gamma, TensorShape(7));
+    floats(w5, TensorShape(3, 3, 7, 12));
     floats(row, TensorShape(50)), floats(fw, TensorShape(50, 10)), floats(fb, TensorShape(10));
     // Setup Memory Manager
     Allocator allocator{};                                                               // Create an allocator to use for the backing memory allocation
@@ -135,7 +136,7 @@ int main(int, char **arguments)
     NEFullyConnectedLayer connected;
     // Configure layers
     conv1.configure(&src, &w1, &b1, &mid, PadStrideInfo(1, 1, 1, 1));
-    conv2.configure(&mid, &w2, nullptr, &dst, PadStrideInfo(2, 2, 2, 1), WeightsInfo(), ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU));
+    conv2.configure(&mid, &w2, nullptr, &dst, PadStrideInfo(2, 2, 2, 1), WeightsInfo(), Size2D(1, 1), ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU));
     direct.configure(&mid, &w2, &b2, &direct_out, PadStrideInfo(1, 1, 2, 2));
     fft.configure(&mid, &w3, nullptr, &far, PadStrideInfo(1, 1, 4, 3), ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU));
     NEWinogradConvolutionLayer small;
@@ -149,6 +150,11 @@ int main(int, char **arguments)
     unscaled.configure(&mid, &plain, &b1, &var);
     neighbours.configure(&mid, &local, NormalizationLayerInfo(NormType::CROSS_MAP, 5, 0.5f, 0.75f, 2.0f));
     joined.configure({&mid, &thin}, &both);
+    NEGEMMConvolutionLayer holes;
+    NEConvolutionLayer groups, other_groups;
+    holes.configure(&src, &w1, &b1, &dilated, PadStrideInfo(1, 1, 2, 1), WeightsInfo(), Size2D(2, 1));
+    groups.configure(&both, &w5, nullptr, &grouped, PadStrideInfo(1, 1, 1, 1), WeightsInfo(), Size2D(1, 1), ActivationLayerInfo(), false, 3);
+    other_groups.configure(&both, &w5, nullptr, &strided_groups, PadStrideInfo(2, 1, 2, 3), WeightsInfo(), Size2D(3, 2), ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU), false, 3);
     small.configure(&narrow, &w1, &b1, &little, PadStrideInfo(1, 1, 1, 1));
     pool.configure(&mid, &pooled, PoolingLayerInfo(PoolingType::MAX, 3, PadStrideInfo(2, 2, 1, 1)));
     average.configure(&mid, &mean, PoolingLayerInfo(PoolingType::AVG, 3, PadStrideInfo(2, 2)));
@@ -158,8 +164,8 @@ int main(int, char **arguments)
     mm->set_allocator(&allocator); // Set allocator to use
     mm->set_set_num_pools(1);      // Set number of pools to create in case parallel operations can be run
     mm->finalize();                // Finalize memory manager (Object lifetime check, Memory pool creation etc)
-    for(auto *t : {&src, &w1, &b1, &w2, &b2, &row, &fw, &fb, &w3, &narrow, &w4, &b4, &var, &gamma}) fill(*t);
-    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little, &thin, &wide, &normal, &plain, &local, &both}) t->allocator()->allocate();
+    for(auto *t : {&src, &w1, &b1, &w2, &b2, &row, &fw, &fb, &w3, &narrow, &w4, &b4, &var, &gamma, &w5}) fill(*t);
+    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little, &thin, &wide, &normal, &plain, &local, &both, &dilated, &grouped, &strided_groups}) t->allocator()->allocate();
     // Run layers (Memory will be recycled for internal buffers for conv1 and conv2
     for(int twice = 0; twice < 2; ++twice)
     {
@@ -168,8 +174,9 @@ int main(int, char **arguments)
         fft.run();
     }
     depthwise.run(), strided.run(), scaled.run(), unscaled.run(), neighbours.run(), joined.run();
+    holes.run(), groups.run(), other_groups.run();
     small.run(), direct.run(), pool.run(), average.run(), activation.run(), connected.run();
-    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little, &thin, &wide, &normal, &plain, &local, &both}) show(*t);
+    for(auto *t : {&mid, &dst, &direct_out, &pooled, &mean, &active, &scores, &far, &little, &thin, &wide, &normal, &plain, &local, &both, &dilated, &grouped, &strided_groups}) show(*t);
 }
 """  # noqa: E501  # as above
 
@@ -226,10 +233,10 @@ def _of_channels(mid: Array, kernels: tuple[Array, Array], numbers: tuple[Array,
 def test_layers_give_what_numpy_gives(machine: tuple[Path, str, list[str]], tmp_path: Path, threads: int) -> None:
     rng = np.random.default_rng(threads)
     shapes = [(1, 5, 11, 13), (7, 5, 3, 3), (7,), (18, 7, 5, 5), (18,), (50,), (10, 50), (10,)]
-    shapes += [(6, 7, 7, 9), (1, 5, 11, 3), (14, 1, 5, 3), (14,), (7,), (7,)]
+    shapes += [(6, 7, 7, 9), (1, 5, 11, 3), (14, 1, 5, 3), (14,), (7,), (7,), (12, 7, 3, 3)]
     given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
-    given[-2] = np.abs(given[-2]) + 0.5
-    src, w1, b1, w2, b2, row, fw, fb, w3, narrow, w4, b4, var, gamma = given
+    given[-3] = np.abs(given[-3]) + 0.5
+    src, w1, b1, w2, b2, row, fw, fb, w3, narrow, w4, b4, var, gamma, w5 = given
     command = [*_program(machine, LAYERS, tmp_path), str(threads)]
     done = subprocess.run(command, input=b"".join(v.tobytes() for v in given), capture_output=True, check=True)
     same, one = PadStrideInfo(1, 1, 1, 1), Size2D()
@@ -243,6 +250,10 @@ def test_layers_give_what_numpy_gives(machine: tuple[Path, str, list[str]], tmp_
     little = convolved(narrow.astype(float), w1, same, one, 1) + b1[:, None, None]
     wanted = [mid, dst, direct, most, mean, 1.5 * np.tanh(0.5 * mid), fw.astype(float) @ row + fb, far, little]
     wanted += _of_channels(mid, (w4, b4), (b1, var, gamma))
+    both, wide = wanted[-1], PadStrideInfo(1, 1, 2, 1)
+    wanted.append(convolved(src.astype(float), w1, wide, Size2D(2, 1), 1) + b1[:, None, None])
+    wanted.append(convolved(both, w5, same, one, 3))
+    wanted.append(np.maximum(convolved(both, w5, PadStrideInfo(2, 1, 2, 3), Size2D(3, 2), 3), 0))
     values = np.frombuffer(done.stdout, np.float32)
     assert len(values) == sum(w.size for w in wanted)
     for want in wanted:

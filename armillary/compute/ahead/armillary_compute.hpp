@@ -33,6 +33,8 @@
 #include <omp.h>
 #endif
 
+#define ARM_COMPUTE_UNUSED(...) ((void)(__VA_ARGS__)) // of what a listing names and does not read
+
 namespace armillary { namespace compute {
 
 enum class Format { U8, S16, F32, S32, U32, RGB888, RGBA8888, UV88, YUYV422, UYVY422, NV12, NV21, IYUV, YUV444 };
@@ -177,6 +179,8 @@ private:
   ValidRegion region_;
   bool is_resizable_ = true;
 };
+
+using ITensorInfo = TensorInfo;
 
 class Tensor;
 class MemoryGroup;

@@ -366,15 +366,19 @@ using CLMedian3x3Kernel = detail::KernelOnDevice<NEMedian3x3Kernel>;
 using CLErodeKernel = detail::KernelOnDevice<NEErodeKernel>;
 using CLDilateKernel = detail::KernelOnDevice<NEDilateKernel>;
 
+enum class GPUTarget { MIDGARD, BIFROST, UNKNOWN };
+
 // GEMM, whatever the sizes: the text's rule for this side.
 class CLConvolutionLayer : public detail::OnDevice<NEConvolutionLayer> {
 public:
   using OnDevice::OnDevice;
   template <class... Any> static ConvolutionMethod get_convolution_method(const Any &...) { return ConvolutionMethod::GEMM; }
   void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output,
-                 const PadStrideInfo &info, const WeightsInfo & = WeightsInfo(),
-                 const ActivationLayerInfo &act = ActivationLayerInfo()) {
-    configure_as(ConvolutionMethod::GEMM, input, weights, biases, output, info, act);
+                 const PadStrideInfo &info, const WeightsInfo & = WeightsInfo(), const Size2D &dilation = Size2D(1, 1),
+                 const ActivationLayerInfo &act = ActivationLayerInfo(), bool enable_fast_math = false,
+                 unsigned int num_groups = 1) {
+    ARM_COMPUTE_UNUSED(enable_fast_math);
+    configure_as(ConvolutionMethod::GEMM, input, weights, biases, output, info, act, dilation, num_groups);
   }
 };
 

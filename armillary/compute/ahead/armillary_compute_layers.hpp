@@ -73,6 +73,43 @@ public:
 };
 enum class ConvolutionMethod { GEMM, DIRECT, WINOGRAD, FFT };
 struct WeightsInfo {};
+
+// Dimension n of the output is dimension perm[n] of the input.
+using PermutationVector = std::vector<size_t>;
+class CPPPermute : public IFunction {
+public:
+  void configure(const ITensor *input, ITensor *output, const PermutationVector &perm) {
+    TensorShape shape = input->info()->tensor_shape(), from = shape;
+    std::vector<bool> is_named(perm.size());
+    for (size_t n = 0; n < perm.size(); n++) {
+      if (perm.size() > 4 || perm[n] >= perm.size() || is_named[perm[n]])
+        throw std::invalid_argument("CPPPermute: a permutation names each of at most 4 dimensions once");
+      is_named[perm[n]] = true, shape[n] = from[perm[n]];
+    }
+    if (output->info()->total_size() <= 1) output->allocator()->init(TensorInfo(shape, 1, input->info()->data_type()));
+    if (output->info()->tensor_shape() != shape) throw std::invalid_argument("CPPPermute: the output has another shape");
+    if (output->info()->element_size() != input->info()->element_size())
+      throw std::invalid_argument("CPPPermute: the output has another type");
+    input_ = input, output_ = output, perm_ = perm;
+  }
+  void run() override {
+    if (input_ == nullptr) throw std::runtime_error("the function is not configured: call configure first");
+    Window window;
+    window.use_tensor_dimensions(output_->info()->tensor_shape());
+    Iterator target(output_, window);
+    execute_window_loop(window, [&](const Coordinates &at) {
+      Coordinates from(at);
+      for (size_t n = 0; n < perm_.size(); n++) from[perm_[n]] = at[n];
+      std::memcpy(target.ptr(), input_->ptr_to_element(from), input_->info()->element_size());
+    }, target);
+  }
+
+private:
+  const ITensor *input_ = nullptr;
+  ITensor *output_ = nullptr;
+  PermutationVector perm_;
+};
+
 struct GEMMInfo {};
 
 namespace detail {
@@ -268,26 +305,36 @@ public:
   // The text's rule.
   static ConvolutionMethod get_convolution_method(const TensorInfo *input, const TensorInfo *weights,
                                                   const TensorInfo *biases, const TensorInfo *, const PadStrideInfo &info,
-                                                  const WeightsInfo & = WeightsInfo()) {
+                                                  const WeightsInfo & = WeightsInfo(), const Size2D &dilation = Size2D(1, 1),
+                                                  const ActivationLayerInfo & = ActivationLayerInfo(),
+                                                  unsigned int num_groups = 1) {
     const bool is_small = weights->dimension(0) == 3 && weights->dimension(1) == 3 && weights->num_dimensions() <= 4;
     const bool is_winograd = input->data_type() == DataType::F32 && is_small && info.stride().first == 1 &&
-                             info.stride().second == 1 && biases != nullptr;
+                             info.stride().second == 1 && biases != nullptr && dilation == Size2D(1, 1) && num_groups == 1;
     return is_winograd ? ConvolutionMethod::WINOGRAD : ConvolutionMethod::GEMM;
   }
   void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output,
-                 const PadStrideInfo &info, const WeightsInfo & = WeightsInfo(),
-                 const ActivationLayerInfo &act = ActivationLayerInfo()) {
+                 const PadStrideInfo &info, const WeightsInfo &weights_info = WeightsInfo(),
+                 const Size2D &dilation = Size2D(1, 1), const ActivationLayerInfo &act = ActivationLayerInfo(),
+                 bool enable_fast_math = false, unsigned int num_groups = 1) {
+    ARM_COMPUTE_UNUSED(enable_fast_math);
     const TensorInfo *b = biases != nullptr ? biases->info() : nullptr;
-    const auto method = get_convolution_method(input->info(), weights->info(), b, output->info(), info);
-    configure_as(method, input, weights, biases, output, info, act);
+    const auto method = get_convolution_method(input->info(), weights->info(), b, output->info(), info, weights_info, dilation,
+                                               act, num_groups);
+    configure_as(method, input, weights, biases, output, info, act, dilation, num_groups);
   }
 
 protected:
   void configure_as(ConvolutionMethod method, const ITensor *input, const ITensor *weights, const ITensor *biases,
-                    ITensor *output, const PadStrideInfo &info, const ActivationLayerInfo &act) {
+                    ITensor *output, const PadStrideInfo &info, const ActivationLayerInfo &act,
+                    const Size2D &dilation = Size2D(1, 1), unsigned int groups = 1) {
     const TensorShape &in = input->info()->tensor_shape(), &k = weights->info()->tensor_shape();
-    if (in[2] != k[2]) throw std::invalid_argument("NEConvolutionLayer: weights are for another number of channels");
-    configure_moves(input, weights, output, info, act, k[3], detail::Values(), [&](detail::Values v, int batch) {
+    if (groups < 1 || in[2] != k[2] * groups || k[3] % groups)
+      throw std::invalid_argument("NEConvolutionLayer: weights are for another number of channels");
+    detail::Values own; // each group reads its own channels where the image lies
+    if (groups > 1) own = {{"group_channels", int64_t(k[2])}, {"group_outputs", int64_t(k[3] / groups)}};
+    configure_moves(input, weights, output, info, act, dilation, k[3], std::move(own), [&](detail::Values v, int batch) {
+      if (groups > 1) return direct(input, weights, biases, output, std::move(v), batch);
       if (method == ConvolutionMethod::WINOGRAD) return winograd(input, weights, biases, output, std::move(v), batch);
       if (method == ConvolutionMethod::FFT) return fourier(input, weights, biases, output, std::move(v), batch);
       if (method == ConvolutionMethod::DIRECT) return direct(input, weights, biases, output, std::move(v), batch);
@@ -297,15 +344,18 @@ protected:
   // The numbers of a convolution, with which a method writes down its stages.
   template <class Method>
   void configure_moves(const ITensor *input, const ITensor *weights, ITensor *output, const PadStrideInfo &info,
-                       const ActivationLayerInfo &act, size_t outputs, detail::Values v, Method &&method) {
+                       const ActivationLayerInfo &act, const Size2D &dilation, size_t outputs, detail::Values v,
+                       Method &&method) {
     const TensorShape &in = input->info()->tensor_shape(), &k = weights->info()->tensor_shape();
     clear();
     want_dense(weights);
-    const auto size = info.scaled(int(in[0]), int(in[1]), int(k[0]), int(k[1]));
+    const int across = int((k[0] - 1) * dilation.width) + 1, down = int((k[1] - 1) * dilation.height) + 1;
+    if (dilation.area() < 1) throw std::invalid_argument("a dilation of 0, wanted at least 1");
+    const auto size = info.scaled(int(in[0]), int(in[1]), across, down);
     init_output(output, TensorShape(size_t(size.first), size_t(size.second), outputs, in[3]));
     v.insert({{"channels", int(in[2])}, {"outputs", int(outputs)}, {"kernel_x", int(k[0])}, {"kernel_y", int(k[1])},
-                     {"stride_x", info.stride().first}, {"stride_y", info.stride().second}, {"dilation_x", 1},
-                     {"dilation_y", 1}, {"out_columns", size.first}, {"out_rows", size.second},
+                     {"stride_x", info.stride().first}, {"stride_y", info.stride().second}, {"dilation_x", int64_t(dilation.width)},
+                     {"dilation_y", int64_t(dilation.height)}, {"out_columns", size.first}, {"out_rows", size.second},
                      {"rows", int(in[1])}, {"columns", int(in[0])}, {"left", info.pad_left()}, {"top", info.pad_top()}});
     detail::limits(v, act);
     method(std::move(v), int(in[3]));
@@ -323,7 +373,7 @@ protected:
   Tensor *bordered(const ITensor *input, V &v, int batch, int64_t columns) {
     auto reach = [&](int64_t count, const char *axis) {
       const std::string a(axis);
-      return (count - 1) * v["stride_" + a] + (v["kernel_" + a] - 1) + 1;
+      return (count - 1) * v["stride_" + a] + (v["kernel_" + a] - 1) * v["dilation_" + a] + 1;
     };
     v["padded"] = std::max(reach(columns, "x"), v["left"] + v["columns"]);
     v["padded_rows"] = std::max(reach(v["out_rows"], "y"), v["top"] + v["rows"]);
@@ -448,16 +498,27 @@ private:
   }
 };
 
+class NEGEMMConvolutionLayer : public NEConvolutionLayer {
+public:
+  using NEConvolutionLayer::NEConvolutionLayer;
+  void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output,
+                 const PadStrideInfo &info, const WeightsInfo & = WeightsInfo(), const Size2D &dilation = Size2D(1, 1),
+                 const ActivationLayerInfo &act = ActivationLayerInfo(), unsigned int num_groups = 1) {
+    configure_as(ConvolutionMethod::GEMM, input, weights, biases, output, info, act, dilation, num_groups);
+  }
+};
+
 #define ARMILLARY_COMPUTE_CONVOLUTION(NAME, METHOD)                                                                     \
   class NAME : public NEConvolutionLayer {                                                                              \
   public:                                                                                                               \
     using NEConvolutionLayer::NEConvolutionLayer;                                                                       \
     void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output,                \
-                   const PadStrideInfo &info, const ActivationLayerInfo &act = ActivationLayerInfo()) {                 \
+                   const PadStrideInfo &info, const ActivationLayerInfo &act = ActivationLayerInfo(),                   \
+                   bool enable_fast_math = false) {                                                                     \
+      ARM_COMPUTE_UNUSED(enable_fast_math);                                                                                           \
       configure_as(ConvolutionMethod::METHOD, input, weights, biases, output, info, act);                               \
     }                                                                                                                   \
   };
-ARMILLARY_COMPUTE_CONVOLUTION(NEGEMMConvolutionLayer, GEMM)
 ARMILLARY_COMPUTE_CONVOLUTION(NEDirectConvolutionLayer, DIRECT)
 ARMILLARY_COMPUTE_CONVOLUTION(NEWinogradConvolutionLayer, WINOGRAD)
 ARMILLARY_COMPUTE_CONVOLUTION(NEFFTConvolutionLayer, FFT)
@@ -469,12 +530,13 @@ class NEDepthwiseConvolutionLayer : public NEConvolutionLayer {
 public:
   using NEConvolutionLayer::NEConvolutionLayer;
   void configure(const ITensor *input, const ITensor *weights, const ITensor *biases, ITensor *output, const PadStrideInfo &info,
-                 unsigned int depth_multiplier = 1, const ActivationLayerInfo &act = ActivationLayerInfo()) {
+                 unsigned int depth_multiplier = 1, const ActivationLayerInfo &act = ActivationLayerInfo(),
+                 const Size2D &dilation = Size2D(1, 1)) {
     const TensorShape &in = input->info()->tensor_shape(), &k = weights->info()->tensor_shape();
     if (depth_multiplier < 1 || k[2] != in[2] * depth_multiplier || k[3] != 1)
       throw std::invalid_argument("NEDepthwiseConvolutionLayer: weights are for another number of channels");
     detail::Values more{{"group_channels", 1}, {"group_outputs", depth_multiplier}};
-    configure_moves(input, weights, output, info, act, k[2], std::move(more), [&](detail::Values v, int batch) {
+    configure_moves(input, weights, output, info, act, dilation, k[2], std::move(more), [&](detail::Values v, int batch) {
       direct(input, weights, biases, output, std::move(v), batch);
     });
   }

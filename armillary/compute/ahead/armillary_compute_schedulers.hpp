@@ -8,7 +8,7 @@ namespace armillary { namespace compute {
 struct CPUInfo {};
 struct ThreadInfo {
   int thread_id = 0, num_threads = 1;
-  const CPUInfo *cpu_info = nullptr;
+  CPUInfo cpu_info;
 };
 
 class IKernel {
@@ -25,6 +25,7 @@ private:
   Window window_;
 };
 using ICPPKernel = IKernel;
+using INEKernel = IKernel;
 
 class IScheduler {
 public:

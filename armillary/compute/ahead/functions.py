@@ -25,6 +25,7 @@ Kernel = Formula | Stage | Loops
 _U8, _S16, _S32, _F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32
 _PRODUCTS = products.STAGES
 _GEMM = (*_PRODUCTS, images.FILL_BORDER, images.IM2COL, images.RESHAPE_WEIGHTS, images.COL2IM)
+_GROUPED = (images.FILL_BORDER, images.direct(True, True), images.direct(False, True))
 _DIRECT = (images.FILL_BORDER, images.direct(True), images.direct(False))
 _WINOGRAD = (images.FILL_BORDER, *tiles.STAGES, *winograd.STAGES)
 _FOURIER = (images.FILL_BORDER, *tiles.STAGES, *fourier.STAGES)
@@ -130,12 +131,12 @@ FUNCTIONS: dict[str, tuple[Kernel, ...]] = {
     "NEHOGDetector": (hog.SCORES,),
     "NEHOGMultiDetection": (*_HOG, hog.SCORES),
     "NEOpticalFlow": (filters.SCHARR_3X3, flow.TRACK),
-    "NEConvolutionLayer": (*_GEMM, *_WINOGRAD),
-    "NEGEMMConvolutionLayer": _GEMM,
+    "NEConvolutionLayer": (*_GEMM, *_WINOGRAD, *_GROUPED),
+    "NEGEMMConvolutionLayer": (*_GEMM, *_GROUPED),
     "NEDirectConvolutionLayer": _DIRECT,
     "NEWinogradConvolutionLayer": _WINOGRAD,
     "NEFFTConvolutionLayer": _FOURIER,
-    "NEDepthwiseConvolutionLayer": (images.FILL_BORDER, images.direct(True, True), images.direct(False, True)),
+    "NEDepthwiseConvolutionLayer": _GROUPED,
     "NEBatchNormalizationLayer": (rows.BATCH_NORMALIZATION,),
     "NENormalizationLayer": (rows.NORMALIZATION,),
     "NEDepthConcatenateLayer": (rows.COPY_ROWS,),
