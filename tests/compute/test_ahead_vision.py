@@ -63,6 +63,7 @@ CASES = [
     ("NETableLookup", "U8 - U8 -", "&a, &lut, &c"),
     ("NEScale", "U8 - U8 half", f"&a, &d, {_NEAREST}, border, 77"),
     ("NEScale", "S16 - S16 half", f"&a, &d, {_BILINEAR}, border, 77"),
+    ("NEScale", "U8 - U8 half", "&a, &d, InterpolationPolicy::AREA, border, 77"),
     ("NERemap", "U8 F32 U8 -", f"&a, &b, &b, &c, {_BILINEAR}, border, 77"),
     ("NEWarpAffine", "U8 - U8 -", f"&a, &c, warp, {_NEAREST}, border, 77"),
     ("NEWarpAffine", "U8 - U8 -", f"&a, &c, warp, {_BILINEAR}, border, 77"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cv2
@@ -27,6 +28,8 @@ from armillary.compute import (
     TensorInfo,
     ThresholdType,
 )
+from armillary.compute.core.compiled import FormulaKernel
+from armillary.compute.functions.formulas.geometry import scale_boxes
 from armillary.errors import TypeMismatch
 
 Array = npt.NDArray[Any]  # Any: of an image's type
@@ -352,6 +355,30 @@ def test_means_of_boxes_inside_an_image(width: int, height: int, wide: int, high
     )
     assert inner_x.sum() > wide - 6 and inner_y.any()
     np.testing.assert_array_equal(found[np.ix_(inner_y, inner_x)], total // ((down - up + 1) * (right - left + 1)))
+
+
+@pytest.mark.parametrize("border", [CONSTANT, REPLICATE])
+def test_means_of_boxes_whose_size_is_a_number_are_those_of_boxes_that_are_known(border: BorderMode) -> None:
+    """The kernel of C++, which is built before sizes are known, beside those that Python makes for a ratio."""
+    rng, kind = np.random.default_rng(border is CONSTANT), "constant" if border is CONSTANT else "replicate"
+    for _ in range(8):
+        width, height = int(rng.integers(30, 90)), int(rng.integers(20, 60))
+        wide, high = (max(1, int(side / rng.uniform(1.05, 7.5))) for side in (width, height))
+        pixels, targets = rng.integers(0, 256, (height, width), np.uint8), [np.zeros((high, wide), np.uint8)] * 2
+        source, known, boxes = _image(pixels), _image(targets[0]), _image(targets[1])
+        function, kernel = compute.NEScale(), FormulaKernel(scale_boxes(kind))
+        function.configure(source, known, AREA, border, 77)
+        ratios = (width / wide, height / high)
+        if max(ratios) > 8:
+            continue
+        numbers = (77, 0, 0, width, height, *ratios, *(math.ceil(ratio / 2) for ratio in ratios))
+        kernel.configure([source], [boxes], numbers)
+        for image in (source, known, boxes):
+            image.allocator().allocate()
+        source.array()[...] = pixels
+        function.run()
+        kernel.run(kernel.window())
+        np.testing.assert_array_equal(boxes.array(), known.array())
 
 
 def test_what_validate_says_configure_says() -> None:

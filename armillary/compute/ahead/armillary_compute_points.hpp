@@ -118,11 +118,13 @@ protected:
   void move(const std::string &name, const detail::Tensors &inputs, ITensor *output, InterpolationPolicy policy,
             BorderMode border, uint8_t constant, const Numbers &more, const ValidRegion *region = nullptr,
             const std::string &kind = "") {
-    if (policy == InterpolationPolicy::AREA) throw std::invalid_argument(name + ": the nearest pixel, or BILINEAR");
+    const bool is_area = policy == InterpolationPolicy::AREA;
+    if (is_area && name != "scale") throw std::invalid_argument(name + ": the nearest pixel, or BILINEAR");
     const detail::Sides s = detail::sides_of(inputs[0]->info()->valid_region());
     Numbers numbers{double(constant), double(s.left), double(s.top), double(s.right), double(s.bottom)};
     numbers.insert(numbers.end(), more.begin(), more.end());
-    const std::string how = policy == InterpolationPolicy::BILINEAR ? "_bilinear" : "_nearest";
+    const bool has_boxes = is_area && more.size() > 2; // to a larger size it is the nearest pixel
+    const std::string how = policy == InterpolationPolicy::BILINEAR ? "_bilinear" : has_boxes ? "_boxes" : "_nearest";
     const std::string beside = border == BorderMode::CONSTANT ? "_constant_" : "_replicate_";
     clear();
     step(name + how + kind + beside + detail::name_of(inputs[0]->info()->data_type()), inputs, {output}, BorderMode::UNDEFINED,
@@ -141,7 +143,7 @@ public:
     int low[2], high[2];
     for (size_t n = 0; n < 2; n++) { // in the library's float32: what a valid pixel has a part in, or only that
       const float ratio = float(out.dimension(n)) / float(in.dimension(n)), first = float(starts[n]), end = float(ends[n]);
-      if (border_mode != BorderMode::UNDEFINED) {
+      if (border_mode != BorderMode::UNDEFINED || policy == InterpolationPolicy::AREA) {
         low[n] = int(std::floor(first * ratio)), high[n] = int(std::ceil(end * ratio));
       } else if (policy == InterpolationPolicy::NEAREST_NEIGHBOR) {
         low[n] = int(std::ceil(first * ratio - 0.5f)), high[n] = int(std::ceil(end * ratio - 0.5f));
@@ -152,7 +154,13 @@ public:
       low[n] = std::max(0, low[n]), high[n] = std::min(int(out.dimension(n)), high[n]);
     }
     const ValidRegion region = detail::region_of({low[0], low[1], high[0], high[1]}, out.tensor_shape());
-    const Numbers ratios{double(in.dimension(0)) / double(out.dimension(0)), double(in.dimension(1)) / double(out.dimension(1))};
+    Numbers ratios{double(in.dimension(0)) / double(out.dimension(0)), double(in.dimension(1)) / double(out.dimension(1))};
+    if (policy == InterpolationPolicy::AREA) {
+      if (device() != nullptr) throw std::invalid_argument("CLScale: AREA is for the processor, or for Python");
+      const double most = std::max(ratios[0], ratios[1]);
+      if (in.data_type() != DataType::U8 || most > 8) throw std::invalid_argument("NEScale: AREA of U8, to an eighth at least");
+      if (most > 1) ratios.insert(ratios.end(), {std::ceil(ratios[0] / 2), std::ceil(ratios[1] / 2)});
+    }
     move("scale", {input}, output, policy, border_mode, constant_border_value, ratios, &region);
   }
 };

@@ -20,7 +20,7 @@ from armillary.compute.cl.tuner import DEFAULT_LWS
 from armillary.compute.core.compiled import Formula
 from armillary.compute.core.loops import Loops
 from armillary.compute.core.tensor_info import BorderMode
-from armillary.compute.functions.formulas import flow, hog
+from armillary.compute.functions.formulas import flow, geometry, hog
 from armillary.compute.functions.stages.stage import Body, Stage
 from armillary.compute.functions.vision import statistics
 from armillary.driver.te_build import build
@@ -34,6 +34,7 @@ _ITEMS = 16  # of a group, along a stage's window
 _COUNTED = {each.name: 2 for each in (statistics.SUMS, *statistics.EXTREMES.values())}
 _COUNTED[statistics.COUNTS.name] = statistics.COUNTERS
 _FREE = (flow.TRACK, hog.VOTES, hog.BLOCKS, hog.SCORES)  # loops whose bands share nothing
+_ON_HOST = tuple(geometry.scale_boxes(border) for border in ("constant", "replicate"))  # loops over a box
 # How programs find it, its file, its loops, which numbers are reals.
 Kernel = tuple[str, str, PrimFunc, tuple[str, ...]]
 
@@ -58,6 +59,8 @@ def _kernels(kernel: Formula | Stage | Loops) -> Iterator[Kernel]:
         return
     if isinstance(kernel, Stage):
         yield kernel.name, kernel.name, stage_program(kernel), kernel.reals
+        return
+    if kernel in _ON_HOST:
         return
     tensors = (False,) * (len(kernel.inputs) + len(kernel.outputs))
     reals = tuple(f"number{k}" for k, kind in enumerate(kernel.numbers) if kind == "float32")

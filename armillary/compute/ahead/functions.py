@@ -1,8 +1,8 @@
 """Which kernels each function needs that can be compiled ahead of time.
 
 In: nothing. Out: `FUNCTIONS`, by the library's names. Invariant: the classes of `armillary_compute_*.hpp` look kernels
-up by the names that these have. Left to Python: HOG and scaling by AREA, whose kernels
-depend on sizes that a program says where it runs.
+up by the names that these have. Left to Python: masks that a program says where
+it runs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ FUNCTIONS: dict[str, tuple[Kernel, ...]] = {
     "NEMagnitude": (points.MAGNITUDE_L1, points.MAGNITUDE_L2),
     "NEPhase": (points.PHASE_SIGNED, points.PHASE_UNSIGNED),
     "NETableLookup": (points.table_lookup(_U8, 256, 0),),
-    "NEScale": _SCALES,
+    "NEScale": (*_SCALES, *map(geometry.scale_boxes, _BORDERS)),
     "NERemap": tuple(geometry.remap(policy, border) for policy in _POLICIES for border in _BORDERS),
     "NEWarpAffine": _warps(False),
     "NEWarpPerspective": _warps(True),

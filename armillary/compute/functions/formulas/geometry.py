@@ -185,13 +185,21 @@ def _bilinear_row(place: Place, border: str) -> EmitRow:
 
 def _places_inside(box: tuple[int, int], at: Expr, size: Expr) -> tuple[list[tuple[int, Expr]], Expr]:
     """The places of a box with whether each counts, and how many do: a box ends one pixel beside the image."""
-    low, high = (T.const(n) for n in box)
-    begin = T.select(T.less(T.add(at, f32(low)), f32(-1.0)), T.const(-1), low)
-    end = T.select(T.greater(T.add(at, f32(high)), size), T.cast(T.sub(size, at), "int32"), high)
+    begin, end = _ends_inside(T.const(box[0]), T.const(box[1]), at, size)
     places = [
         (n, T.all_of(T.less_equal(begin, T.const(n)), T.less_equal(T.const(n), end))) for n in range(box[0], box[1] + 1)
     ]
-    return places, T.maximum(T.add(T.sub(end, begin), T.const(1)), T.const(1))
+    return places, _count(begin, end)
+
+
+def _ends_inside(low: Expr, high: Expr, at: Expr, size: Expr) -> tuple[Expr, Expr]:
+    """The first and the last place of a box that count."""
+    begin = T.select(T.less(T.add(at, f32(low)), f32(-1.0)), T.const(-1), low)
+    return begin, T.select(T.greater(T.add(at, f32(high)), size), T.cast(T.sub(size, at), "int32"), high)
+
+
+def _count(begin: Expr, end: Expr) -> Expr:
+    return T.maximum(T.add(T.sub(end, begin), T.const(1)), T.const(1))
 
 
 def _area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Pixel:
@@ -256,6 +264,47 @@ def _area_row(columns: tuple[int, int], rows: tuple[int, int], border: str, rati
     return row
 
 
+def _boxes_row(border: str) -> EmitRow:
+    """A row of means of boxes whose halves are numbers, pixel by pixel."""
+
+    def row(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, numbers: Numbers) -> None:
+        image, totals = _Image(planes.read, border, numbers), ib.allocate("int32", (STEP,), "totals", scope="local")
+        halves = [T.cast(n, "int32") for n in numbers[_FIRST + 2 :]]
+        ends = [(T.sub(T.const(0), half), half) for half in halves]
+        extents = [T.add(T.mul(half, T.const(2)), T.const(1)) for half in halves]
+        with ib.for_range(0, steps, "step") as step:
+            first = ib.let("first", T.add(x0, T.mul(step, T.const(STEP))))
+
+            def box(x: Expr) -> tuple[Expr, Expr, list[tuple[Expr, Expr]]]:
+                at_x, at_y = _scaled(0.5)(planes.read, y, x, numbers)
+                sizes = (T.sub(image.right, image.left), T.sub(image.bottom, image.top))
+                places = (T.sub(at_x, image.left), T.sub(at_y, image.top))
+                inside = [_ends_inside(*ends[n], places[n], sizes[n]) for n in (0, 1)]
+                return below(at_x), below(at_y), inside
+
+            with ib.for_range(0, STEP, kind="vectorize") as lane:
+                totals[lane] = T.const(0)
+            with (
+                ib.for_range(0, extents[1], "down") as down,
+                ib.for_range(0, extents[0], "along") as along,
+                ib.for_range(0, STEP, kind="vectorize") as lane,
+            ):
+                left, top, inside = box(T.add(first, lane))
+                away = (T.sub(along, halves[0]), T.sub(down, halves[1]))
+                pixel = T.cast(image.at(T.add(left, away[0]), T.add(top, away[1])), "int32")
+                limits = [
+                    T.all_of(T.less_equal(begin, at), T.less_equal(at, end))
+                    for at, (begin, end) in zip(away, inside, strict=True)
+                ]
+                totals[lane] = T.add(totals[lane], T.select(T.all_of(*limits), pixel, T.const(0)))
+            with ib.for_range(0, STEP, kind="vectorize") as lane:
+                wide, high = (_count(*each) for each in box(T.add(first, lane))[2])
+                mean = T.cast(T.floordiv(totals[lane], T.mul(wide, high)), "uint8")
+                planes.write(ib, 1, y, T.add(first, lane), mean)
+
+    return row
+
+
 def _range(box: tuple[int, int]) -> range:
     return range(box[1] - box[0] + 1)
 
@@ -287,6 +336,12 @@ def scale_area(columns: tuple[int, int], rows: tuple[int, int], border: str, rat
     """The mean of a box of U8; numbers: the ratios; `ratio`: that of the widths, if it is a whole number, else 0."""
     row = _area_row(columns, rows, border, ratio)
     return _formula(f"scale_area_{border}", U8, _area(columns, rows, border), 2, row=row)
+
+
+@once
+def scale_boxes(border: str) -> Formula:
+    """Means of boxes of any size, for what is built before sizes are known; numbers: ratios, halves of the boxes."""
+    return _formula(f"scale_boxes_{border}", U8, _area((-1, 1), (-1, 1), border), 4, row=_boxes_row(border))
 
 
 @once
