@@ -18,6 +18,7 @@ from armillary.compute import (
     NormalizationLayerInfo,
     NormType,
     PadStrideInfo,
+    PermutationVector,
     PoolingLayerInfo,
     PoolingType,
     TensorInfo,
@@ -161,6 +162,6 @@ def test_a_graph_prints_what_python_prints(arch: str, tmp_path: Path, capsys: py
 
 def test_layers_that_no_function_is_built_for_are_refused(tmp_path: Path) -> None:
     graph = Graph() << Tensor(TensorInfo(TensorShape(4, 4, 2), 1, DataType.F32))
-    graph << compute.graph.PermuteLayer((1, 0))
+    graph << compute.graph.PermuteLayer(PermutationVector(1, 0))
     with pytest.raises(ConfigError, match="'NEPermuteLayer' cannot be built ahead of time"):
         compute.build(graph, out=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import cv2
@@ -156,10 +157,11 @@ def test_accumulation() -> None:
     other = _drawn(2, "uint8", *PIXELS.shape)
     (found,) = _ran(compute.NEAccumulateWeighted(), [PIXELS], [other], lambda f, a, b: f.configure(a, 0.25, b))
     np.testing.assert_array_equal(found, (0.75 * other + 0.25 * PIXELS).astype(np.uint8))
-    for call, message in (
+    calls: tuple[tuple[Callable[[], None], str], ...] = (
         (lambda: compute.NEAccumulateSquared().configure(_image(PIXELS), 16, _image(total)), "shift is 16"),
         (lambda: compute.NEAccumulateWeighted().configure(_image(PIXELS), 1.5, _image(other)), "alpha is 1.5"),
-    ):
+    )
+    for call, message in calls:
         with pytest.raises(TypeMismatch, match=message):
             call()
 
