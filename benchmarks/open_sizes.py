@@ -1,19 +1,21 @@
-"""One compile for every size beside a compile for each size, and beside ONNX Runtime, in one process.
+"""One compile for every size beside a compile for each size, and beside other engines, in one process.
 
     python benchmarks/open_sizes.py [resnet18 mobilenet_v1 … | model.onnx …] [--sizes "batch=1,height=32,width=32; …"]
                                     [--threads 1] [--rounds 30]
 
 In: networks of networks.py, whose batch, height and width are opened, or files with open axes, whose names `--sizes`
 gives numbers, `;` between sizes. Out: a table on standard output: at each size the milliseconds of the network that
-was compiled once, its share of the time of one that was compiled for this size, and of ONNX Runtime's where that is
-installed; the greatest difference from the latter; medians of the shares. Invariant: all ways get the same inputs and
-take turns; of each the least time counts, of the processor with one thread and of the clock with more.
+was compiled once, its share of the time of one that was compiled for this size, of ONNX Runtime's and of OpenVINO's
+where they are installed; the greatest difference from the last of them; medians of the shares. Invariant: all ways
+get the same inputs and take turns; of each the least time counts, of the processor with one thread and of the clock
+with more.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -108,10 +110,8 @@ def ours(network: GraphModule, feed: Feed) -> Run:
     return run
 
 
-def session_of(model: onnx.ModelProto, threads: int) -> Callable[[Feed], Run] | None:
-    """ONNX Runtime's run for a feed; None where it is not installed."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        return None
+def by_onnxruntime(model: onnx.ModelProto, threads: int) -> Callable[[Feed], Run]:
+    """ONNX Runtime's run for a feed."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -120,11 +120,25 @@ def session_of(model: onnx.ModelProto, threads: int) -> Callable[[Feed], Run] | 
     return lambda feed: lambda: [np.asarray(value) for value in session.run(None, feed)]
 
 
+def by_openvino(model: onnx.ModelProto, threads: int) -> Callable[[Feed], Run]:
+    """OpenVINO's run for a feed, in float32 as the others."""
+    import openvino
+
+    core = openvino.Core()
+    how = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
+    request = core.compile_model(core.read_model(model.SerializeToString(), b""), "CPU", how).create_infer_request()
+    return lambda feed: lambda: list(request.infer(feed, share_inputs=True, share_outputs=True).values())
+
+
+PEERS = {"onnxruntime": ("ONNX Runtime", by_onnxruntime), "openvino": ("OpenVINO", by_openvino)}
+
+
 def least(runs: list[Run], rounds: int, clock: Callable[[], float]) -> list[float]:
-    """The least seconds of each, by turns."""
-    best = [float("inf")] * len(runs)
+    """The least seconds of each, by turns in changing order: threads of an engine spin on into the next run."""
+    best, order, rng = [float("inf")] * len(runs), list(enumerate(runs)), random.Random(0)
     for _ in range(rounds):
-        for k, run in enumerate(runs):
+        rng.shuffle(order)
+        for k, run in order:
             start = clock()
             run()
             best[k] = min(best[k], clock() - start)
@@ -136,23 +150,28 @@ def measure(name: str, sizes: list[Sizes], threads: int, rounds: int) -> None:
     model, start = opened(name), time.perf_counter()
     once = compiled(model)
     print(f"\n{Path(name).stem}, {threads} threads; compiled once in {time.perf_counter() - start:.1f} s", flush=True)
-    print(f"{'sizes':>32}  once, ms  of fixed  of ONNX Runtime  difference")
-    session, shares = session_of(model, threads), []
+    installed = [peer for package, peer in PEERS.items() if importlib.util.find_spec(package) is not None]
+    titles = ["of fixed", *(f"of {title}" for title, _ in installed)]
+    print(f"{'sizes':>32}  once, ms  {'  '.join(titles)}  difference")
+    peers, shares = [make(model, threads) for _, make in installed], []
     clock = time.process_time if threads == 1 else time.perf_counter
     for row in sizes:
         feed = inputs_of(model, row)
-        runs = [ours(once, feed), ours(compiled(fixed(model, row)), feed)]
-        runs += [session(feed)] if session else []
+        runs = [ours(once, feed), ours(compiled(fixed(model, row)), feed), *(peer(feed) for peer in peers)]
         results = [run() for run in runs]
         scale = max(float(np.abs(value).max()) for value in results[-1])
         difference = max(float(np.abs(a - b).max()) for a, b in zip(results[0], results[-1], strict=True)) / scale
         times = least(runs, rounds, clock)
         shares.append([times[0] / other for other in times[1:]])
         label = ",".join(f"{key}={value}" for key, value in row.items())
-        columns = [f"{share:>{width}.2f}" for share, width in zip(shares[-1], (8, 15), strict=False)]
-        print(f"{label:>32}  {times[0] * 1e3:8.3f}  {'  '.join(columns)}  {difference:10.1e}", flush=True)
+        print(f"{label:>32}  {times[0] * 1e3:8.3f}  {columns(shares[-1], titles)}  {difference:10.1e}", flush=True)
     medians = [statistics.median(column) for column in zip(*shares, strict=True)]
-    print(f"{'median':>32}  {'':8}  " + "  ".join(f"{m:>{w}.2f}" for m, w in zip(medians, (8, 15), strict=False)))
+    print(f"{'median':>32}  {'':8}  {columns(medians, titles)}")
+
+
+def columns(shares: list[float], titles: list[str]) -> str:
+    """A share under each title."""
+    return "  ".join(f"{share:>{len(title)}.2f}" for share, title in zip(shares, titles, strict=True))
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ from armillary.errors import InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.analysis.bind_sizes import sizes_in
 from armillary.relay.analysis.meeting_sizes import with_meeting_sizes
+from armillary.relay.analysis.usual_sizes import with_usual_sizes
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
 from armillary.relay.printer import astext
@@ -197,9 +198,9 @@ def optimized(module: IRModule, target: Target | DeviceTargets, params: Params |
         return optimized_over(bound, target)
 
     def one(part: IRModule) -> IRModule:
-        if params:
-            part = part.copy()
-            part["main"] = bind_params_by_name(part["main"], params)
+        part = part.copy()
+        main = bind_params_by_name(part["main"], params) if params else part["main"]
+        part["main"] = with_usual_sizes(main)
         with target:
             return run_passes(part, target)
 

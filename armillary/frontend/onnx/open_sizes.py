@@ -8,22 +8,17 @@ expression over these sizes; a dimension without a name gets one of its input an
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from armillary.base.extent import LARGEST, Known, size
 from armillary.base.names import identifier
 from armillary.errors import Span, TypeMismatch
+from armillary.relay.analysis.usual_sizes import USUAL_SIDE, usual_size
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
-_BATCH = re.compile(r"batch|^(n|b|bs|unk__\d+|none)$", re.IGNORECASE)
-_LENGTH = re.compile(r"seq|len|token|time|frames|words|past|cache|total|memory", re.IGNORECASE)
-_SIDE = re.compile(r"height|width|^(h|w)$|side|size|rows|cols", re.IGNORECASE)
-_USUAL_SIDE = 224
-_TYPICAL = ((_BATCH, 1), (_LENGTH, 128), (_SIDE, _USUAL_SIDE))  # what most people mean by such names
 _MOST = 200  # characters of an expression
 
 
@@ -42,7 +37,7 @@ class OpenSizes:
         ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in inputs}
         is_open = [(name, n, d.dim_param) for name, n, d in dims if not d.HasField("dim_value")]
         self._usual = {
-            self._name(name, n, d.dim_param): _usual(d.dim_param, n, ranks[name]) for name, n, d in reversed(dims)
+            self._name(name, n, d.dim_param): usual_size(d.dim_param, n, ranks[name]) for name, n, d in reversed(dims)
         }
         self._own = {p for _, _, p in is_open if p and p == identifier(p)}
         known = {self._name(*row) for row in is_open}
@@ -68,7 +63,7 @@ class OpenSizes:
 
     def _size(self, name: str) -> Known:
         usual = self._usual.get(name, 0)
-        low, high = int(usual == _USUAL_SIDE), LARGEST  # a picture has rows: exporters' (h - 1) / 2 is a floor
+        low, high = int(usual == USUAL_SIDE), LARGEST  # a picture has rows: exporters' (h - 1) / 2 is a floor
         if name in self._bounds:
             pair = self._bounds[name]
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(type(n) is int for n in pair):
@@ -111,9 +106,3 @@ class OpenSizes:
                     case ast.FloorDiv() if b != 0:
                         return a // b
         return None
-
-
-def _usual(param: str, axis: int, rank: int) -> int:
-    """A typical value by the name of a dimension, or by its place: batches, images, sequences."""
-    named = next((value for pattern, value in _TYPICAL if param and pattern.search(param)), None)
-    return named if named is not None else 1 if axis == 0 and rank > 1 else _USUAL_SIDE if rank == 4 else 128

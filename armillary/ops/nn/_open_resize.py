@@ -1,8 +1,8 @@
 """Places and weights of a resize along an axis whose size, or result, is open: computed when the network runs.
 
 In: an axis and its sizes, one of them an extent. Out: for each tap a vector of places and one of weights, as
-expressions. Invariant: the formulas are those of `taps` over numbers, in float64. What needs as many taps as a size
-says (antialias), and regions of images, have no such form and are refused.
+expressions, which one kernel computes for an axis. Invariant: the formulas are those of `taps` over numbers, in
+float64. What needs as many taps as a size says (antialias), and regions of images, have no such form and are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from armillary.base.extent import Known, least, most
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.ops.nn._windows import call
-from armillary.relay.expr import Expr, const
+from armillary.relay.expr import Expr, Tuple, const
 
 if TYPE_CHECKING:
     from armillary.ops.nn.resize import ResizeAttrs
@@ -85,7 +85,7 @@ def nearest(axis: OpenAxis, rounding: str) -> Expr:
         place = call("ceil", x - (0.5 + _ROUNDED))
     else:
         place = call("floor", x + (0.5 + _ROUNDED))
-    return _inside(place, axis)
+    return _stored([_inside(place, axis)], [])[0][0]
 
 
 def taps(axis: OpenAxis, reach: int, weight: Callable[[Expr], Expr]) -> tuple[list[Expr], list[Expr]]:
@@ -102,7 +102,16 @@ def taps(axis: OpenAxis, reach: int, weight: Callable[[Expr], Expr]) -> tuple[li
         for w in weights[1:]:
             total = total + w
         weights = [w / total for w in weights]
-    return [_inside(p, axis) for p in places], [call("cast", w, dtype="float32") for w in weights]
+    return _stored([_inside(p, axis) for p in places], [call("cast", w, dtype="float32") for w in weights])
+
+
+def _stored(places: list[Expr], weights: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+    """The same vectors as rows of one tensor, which is not fused into its readers: there each pixel would compute its
+    places and weights again, in float64."""
+    bits = [call("reinterpret", w, dtype="int32") for w in weights]
+    table = call("annotation.stop_fusion", call("stack", Tuple((*places, *bits)), axis=0))
+    rows = [call("take", table, const(np.array(k, np.int32)), axis=0) for k in range(len(places) + len(weights))]
+    return rows[: len(places)], [call("reinterpret", row, dtype="float32") for row in rows[len(places) :]]
 
 
 def linear(distance: Expr) -> Expr:

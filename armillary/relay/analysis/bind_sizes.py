@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from armillary.base.extent import Extent, Known, Size, sizes_of, substitute
+from armillary.base.extent import Extent, Known, Size, size, sizes_of, substitute
 from armillary.base.node import replace
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Call, Expr, Function, Loop, Var
@@ -60,6 +60,12 @@ def bind_sizes(function: Function, values: Mapping[str, Known]) -> Function:
     result = bound[id(function)]
     assert isinstance(result, Function), "a function stays one"
     return result
+
+
+def with_sizes(function: Function, values: Mapping[str, Known]) -> Function:
+    """The function with values for sizes, made anew by way of other names: types equal whose sizes have equal names."""
+    other: dict[str, Known] = {name: size(f"{name}~") for name in values}
+    return bind_sizes(bind_sizes(function, other), {f"{name}~": known for name, known in values.items()})
 
 
 def bind_type(ty: Type, values: Mapping[str, Known]) -> Type:

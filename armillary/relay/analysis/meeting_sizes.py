@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from armillary.base.extent import Extent, Known, Meeting, Size, as_size, noted_meetings, size, sizes_of
 from armillary.ir import IRModule
-from armillary.relay.analysis.bind_sizes import bind_sizes, sizes_in
+from armillary.relay.analysis.bind_sizes import sizes_in, with_sizes
 from armillary.relay.expr import Expr, Function, If, Loop
 from armillary.relay.infer import infer_type
 from armillary.relay.types import tensor_fields
@@ -35,22 +35,16 @@ def with_meeting_sizes(module: IRModule) -> IRModule:
     if all(known == size(name) for name, known in equal.items()):
         return module
     result = module.copy()
-    result["main"] = _with_sizes(anew, {name: _narrowed(known, equal, sizes) for name, known in equal.items()})
+    result["main"] = with_sizes(anew, {name: _narrowed(known, equal, sizes) for name, known in equal.items()})
     return result
 
 
 def meetings_of(function: Function, module: IRModule) -> tuple[Function, list[Meeting]]:
     """The function, typed anew, and the extents that its operators take to be equal, with the calls that do."""
-    anew = _with_sizes(function, {name: Extent({(s,): 1}) for name, s in sizes_in(function).items()})
+    anew = with_sizes(function, {name: Extent({(s,): 1}) for name, s in sizes_in(function).items()})
     with noted_meetings() as noted:
         infer_type(anew, module)
     return anew, noted
-
-
-def _with_sizes(function: Function, values: Mapping[str, Known]) -> Function:
-    """The function with values for sizes, made anew by way of other names: types equal whose sizes have equal names."""
-    other: dict[str, Known] = {name: size(f"{name}~") for name in values}
-    return bind_sizes(bind_sizes(function, other), {f"{name}~": known for name, known in values.items()})
 
 
 def parameter_sizes(function: Function) -> dict[str, Size]:

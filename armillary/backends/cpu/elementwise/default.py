@@ -26,6 +26,7 @@ from armillary.backends.cpu.elementwise.register_transpose import transpose_tile
 from armillary.backends.cpu.elementwise.repeated import keep_divided
 from armillary.backends.cpu.loops import (
     CACHE_LINE,
+    UNKNOWN_EXTENT,
     fuse_all,
     is_expensive,
     is_power_of_two,
@@ -338,7 +339,21 @@ def _is_cut(schedule: te.Schedule, stage: te.Stage, vectors: int) -> bool:
 
 def _parallel(stage: te.Stage, axes: list[te.IterVar], work: int) -> None:
     if axes and work >= MIN_PARALLEL:
-        stage.parallel(fuse_all(stage, axes))
+        stage.parallel(fuse_all(stage, _without_inner(axes)))
+
+
+def _without_inner(axes: list[te.IterVar]) -> list[te.IterVar]:
+    """The outer loops alone where sizes are open and these are enough to share: each iteration of fused loops finds its
+    place by divisions, which take longer than its work where the divisors are known only when it runs."""
+    extents = [static_extent(axis) for axis in axes]
+    if UNKNOWN_EXTENT not in extents:
+        return axes
+    if extents[0] == UNKNOWN_EXTENT:
+        extents[0] = 1  # most often a batch
+    count = len(axes)
+    while count > 1 and math.prod(extents[: count - 1]) >= MIN_TASKS > math.prod(extents[count:]):
+        count -= 1
+    return axes[:count]
 
 
 def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:

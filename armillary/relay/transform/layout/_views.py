@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from armillary.base.extent import Extent
 from armillary.ops.shape.slice import slices
-from armillary.relay.expr import Call, Expr
+from armillary.relay.expr import Call, Expr, shape_of
 from armillary.relay.op import get_op
-from armillary.relay.transform._rules import tensor
 from armillary.relay.transform.layout._engine import Change, LayoutChoice, Request
 
 Changes = Sequence[Change | None]
@@ -21,20 +21,20 @@ Changes = Sequence[Change | None]
 
 def strided_slice(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """Whole blocks of a blocked axis, any part of the others."""
-    change, data = have[0], tensor(expr.args[0])
-    if change is None or data is None:
+    change, shape = have[0], shape_of(expr.args[0])
+    if change is None or shape is None:
         return None
-    plan = dict(zip(change.old.axes, slices(expr.attrs, data.static), strict=True))
+    plan = dict(zip(change.old.axes, slices(expr.attrs, shape), strict=True))
     begin, end, strides = [], [], []
     for letter, size in change.new.parts:
         start, step, count = plan[letter.upper()]
         block = change.new.block(letter)
-        if step < 1 or not isinstance(count, int):
+        if step < 1 or not isinstance(start, int | Extent) or not isinstance(count, int | Extent):
             return None
         if size:  # the inner axis of a block stays whole
             start, step, count = 0, 1, size
         elif block:
-            if step != 1 or start % block or count % block:
+            if not isinstance(start, int) or not isinstance(count, int) or step != 1 or start % block or count % block:
                 return None
             start, count = start // block, count // block
         begin.append(start)
@@ -49,9 +49,9 @@ def strided_slice(expr: Call, have: Changes, request: Request) -> LayoutChoice |
 
 def take(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """Positions along a whole axis: resizing by nearest neighbours, or the parts of an interpolation."""
-    change, indices = have[0], tensor(expr.args[1])
+    change, indices = have[0], shape_of(expr.args[1])
     attrs = expr.attrs
-    if change is None or have[1] is not None or indices is None or indices.ndim != 1 or attrs.axis is None:
+    if change is None or have[1] is not None or indices is None or len(indices) != 1 or attrs.axis is None:
         return None
     letter = change.old.axes[attrs.axis % len(change.old.axes)]
     if attrs.batch_dims or change.new.block(letter):
