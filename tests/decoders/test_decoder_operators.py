@@ -106,6 +106,43 @@ def test_a_length_beyond_the_capacity_is_refused() -> None:
         onnx_nodes.compiled(made, inputs)
 
 
+def _token(past: int = 5, capacity: int = 12, **more: np.ndarray | None) -> dict[str, np.ndarray | None]:
+    rng = np.random.default_rng(past)
+    shapes = {"q": (2, 1, H * D), "k": (2, 1, H * D), "v": (2, 1, H * D), "mask": None, "bias": None}
+    shapes |= dict.fromkeys(("past_k", "past_v"), (2, H, capacity, D))
+    drawn = {name: None if s is None else rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+    return drawn | {"past": np.array([past], np.int32), "beam": None, "indirection": None, "biases": None} | more
+
+
+@pytest.mark.parametrize("form", ["plain", "first", "last", "bias", "biases", "scale"])
+def test_one_token_over_a_shared_cache_is_onnxruntimes(form: str) -> None:
+    rng, past = np.random.default_rng(2), {"first": 0, "last": 11}.get(form, 5)
+    more = {"bias": rng.standard_normal((1, H, 1, past + 1)).astype(np.float32)} if form == "bias" else {}
+    more |= {"biases": rng.standard_normal(3 * H * D).astype(np.float32)} if form == "biases" else {}
+    inputs, attrs = _token(past, **more), {"scale": 0.4} if form == "scale" else {}
+    made = onnx_nodes.model(
+        "DecoderMaskedMultiHeadAttention", inputs, 3, num_heads=H, past_present_share_buffer=1, **attrs
+    )
+    want, got = onnx_nodes.by_onnxruntime(made, inputs), onnx_nodes.compiled(made, inputs)
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-5, atol=2e-6)
+    for k in (1, 2):
+        np.testing.assert_allclose(got[k][:, :, : past + 1], want[k][:, :, : past + 1], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("more", "attrs", "message"),
+    [
+        ({"mask": np.ones((2, 6), np.int32)}, {}, "a mask of keys"),
+        ({}, {"past_present_share_buffer": 0}, "no shared buffer"),
+        ({"past": np.array([12], np.int32)}, {}, "a cache of 12 positions"),
+    ],
+)
+def test_other_forms_of_one_token_are_refused(more: dict, attrs: dict, message: str) -> None:
+    inputs, attrs = _token(**more), {"num_heads": H, "past_present_share_buffer": 1} | attrs
+    with pytest.raises(ArmillaryError, match=message):
+        onnx_nodes.compiled(onnx_nodes.model("DecoderMaskedMultiHeadAttention", inputs, 3, **attrs), inputs)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("form", ["rows", "heads", "first_position", "partial"])
 def test_rotary_embedding_is_onnxruntimes(form: str, interleaved: int) -> None:

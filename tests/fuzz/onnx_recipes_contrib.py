@@ -184,6 +184,18 @@ def grouped_heads(d: Draw) -> None:
     )
 
 
+@contrib("DecoderMaskedMultiHeadAttention")
+def one_token(d: Draw) -> None:
+    batch, heads, size, capacity = d.integer(1, 2), d.integer(1, 3), d.one((4, 8)), d.integer(2, 9)
+    past = d.integer(0, capacity - 1)
+    inputs: list[Value | None] = [_f32(d, batch, 1, heads * size) for _ in range(3)]
+    inputs += [None, _f32(d, 1, d.one((1, heads)), 1, past + 1) if d.chance(0.4) else None]
+    inputs += [_f32(d, batch, heads, capacity, size) for _ in range(2)]
+    inputs += [d.fixed([past], "int32"), None, None, _f32(d, 3 * heads * size) if d.chance(0.4) else None]
+    named = {"num_heads": heads, "past_present_share_buffer": 1, "scale": d.one((None, 0.4))}
+    d.emit("DecoderMaskedMultiHeadAttention", inputs, 3, MS, **named)
+
+
 @contrib("EmbedLayerNormalization", "QEmbedLayerNormalization")
 def embedding(d: Draw) -> None:
     quantised, width = d.chance(0.5), d.integer(2, 8)

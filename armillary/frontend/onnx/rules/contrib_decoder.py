@@ -1,4 +1,4 @@
-"""Operators of com.microsoft that decoders of language models are written in: GroupQueryAttention, RotaryEmbedding.
+"""Operators of com.microsoft that decoders of language models are written in: attention over caches, RotaryEmbedding.
 
 In: nodes of that domain. Out: nn.cache_update and nn.cached_attention over caches of fixed capacity, whose part that
 counts is a value. Invariant: the caches that come out are as long as ONNX Runtime's: the longer one of the cache that
@@ -22,6 +22,8 @@ from armillary.relay.expr import Expr, Tuple, const
 
 DOMAIN = "com.microsoft"
 _REFUSED_INPUTS = ((12, "a quantised cache"), (13, "a quantised cache"), (16, "lengths of the new tokens"))
+_DECODER = "DecoderMaskedMultiHeadAttention"
+_REFUSED_OF_DECODER = ((3, "a mask of keys"), (8, "a beam"), (9, "a beam"))
 
 
 # --- rotary positions -------------------------------------------------------------------------------------------------
@@ -196,3 +198,51 @@ def _attended(node: OnnxNode, q: Expr, caches: list[Expr], start: Expr, total: E
     if node.missing(10):
         return call("nn.cached_attention", q, *caches, start, total, sinks, **attrs)
     return call("nn.cached_masked_attention", q, *caches, start, total, sinks, node.input(10), **attrs)
+
+
+@from_onnx("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
+def decoder_masked_attention(node: OnnxNode) -> list[Expr]:
+    """One token of each sequence against a shared cache, which it is written to first."""
+    _refuse_decoder(node)
+    q, heads = node.input(0), int(node.int("num_heads"))
+    batch, rows, width = node.type_of(0).static
+    if heads < 1 or width % heads:
+        raise TypeMismatch(f"{_DECODER} node {node.name!r}: {heads} heads do not divide {width} features")
+    operands = [q, node.input(1), node.input(2)]
+    if not node.missing(10):
+        parts = call("split", node.input(10), indices_or_sections=3, axis=0)
+        operands = [x + parts[k] for k, x in enumerate(operands)]
+    by_heads = [reshape_to(x, (batch, rows, heads, type_of(x).static[2] // heads)) for x in operands]
+    capacity = node.type_of(5).static[2]
+    last = checked(node, 7, [(0, capacity - 1)], f"past_sequence_length (a cache of {capacity} positions)", batch)
+    one = call("cast", reshape_to(last, (1,)), dtype="int32")
+    start = call("broadcast_to", one, shape=(batch,))
+    caches = [
+        call("nn.cache_update", node.input(5 + k), call("transpose", x, axes=(0, 2, 1, 3)), start)
+        for k, x in enumerate(by_heads[1:])
+    ]
+    sinks = splat((heads,), -np.inf, type_of(q).dtype)
+    inputs = [by_heads[0], *caches, start, start + const(1, "int32"), sinks]
+    attrs = {"scale": float(node.float("scale", 0.0) or 0.0) or 1 / math.sqrt(width // heads), "causal": True}
+    name = "nn.cached_attention" if node.missing(4) else "nn.cached_masked_attention"
+    out = call(name, *inputs, *([] if node.missing(4) else [node.input(4)]), **attrs)
+    return [reshape_to(out, (batch, rows, math.prod(type_of(out).static[2:]))), *caches]
+
+
+def _refuse_decoder(node: OnnxNode) -> None:
+    for index, what in _REFUSED_OF_DECODER:
+        if not node.missing(index):
+            raise UnsupportedError(f"{_DECODER} node {node.name!r}: {what} (input {index}) is not supported")
+    if any(node.outputs[3:]) or node.int("output_qk", 0):
+        raise UnsupportedError(f"{_DECODER} node {node.name!r}: scores as an output are not supported")
+    needed = ((1, "keys"), (2, "values"), (5, "a past"), (6, "a past"), (7, "past_sequence_length"))
+    for index, what in needed:
+        if node.missing(index):
+            hint = "one token of self-attention over a shared cache is supported"
+            raise UnsupportedError(f"{_DECODER} node {node.name!r}: {what} (input {index}) is missing", hint=hint)
+    if not node.int("past_present_share_buffer", 0) or any(node.type_of(k).ndim != 3 for k in range(3)):
+        hint = "past_present_share_buffer=1, with query, key and value of three axes"
+        message = "a past that is no shared buffer is not supported"
+        raise UnsupportedError(f"{_DECODER} node {node.name!r}: {message}", hint=hint)
+    if node.type_of(0).static[1] != 1:
+        raise TypeMismatch(f"{_DECODER} node {node.name!r}: {node.type_of(0).static[1]} rows, wanted one token")
