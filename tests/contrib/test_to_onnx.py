@@ -15,6 +15,7 @@ from armillary.base.aliases import Array
 from armillary.base.extent import size
 from armillary.contrib.target.onnx import to_onnx
 from armillary.errors import ConfigError, UnsupportedError
+from armillary.ops.nn.standardize import standardize
 from armillary.relay.expr import Expr, Function
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -109,6 +110,8 @@ PRODUCTS: dict[str, tuple[Made, tuple[tuple[int, ...], ...]]] = {
         ((2, 4, 4, 3), (3,), (3,), (3,), (3,)),
     ),
     "layer norm": (lambda x, g, b: relay.nn.layer_norm(x, g, b), ((2, 3, 4), (4,), (4,))),
+    "unit": (lambda x: standardize(x, axis=(-1, 1), epsilon=1e-3), ((2, 3, 4),)),
+    "unit, its mean stays": (lambda x: standardize(x, axis=(2,), epsilon=0.1, center=False), ((2, 3, 4),)),
     "prelu": (lambda x, a: relay.nn.prelu(x, a), ((1, 3, 2, 2), (3,))),
     "leaky": (lambda x: relay.nn.leaky_relu(x, 0.2), ((3, 3),)),
     "modulo": (lambda x, y: relay.floor_mod(x, y), ((3, 3), (3, 3))),

@@ -109,3 +109,18 @@ def test_a_layer_that_bytes_would_make_a_constant_is_an_error() -> None:
     settings = quantize.qconfig(skip_dense_layer=False, calibrate_mode="percentile")
     with settings, pytest.raises(ConfigError, match="a constant of the data"):
         quantize.quantize(module, dataset=[{"data": value}])
+
+
+def test_a_computed_gate_stays_out_of_the_weights() -> None:
+    x: Node = relay.var("data", shape=(1, 8, 12, 12))
+    y = relay.nn.conv2d(x, weights(16, 8, 3, 3), padding=(1, 1))
+    y = y * relay.sigmoid(y)
+    gate = relay.sigmoid(relay.nn.conv2d(relay.nn.global_avg_pool2d(y), weights(16, 16, 1, 1)))
+    y = relay.nn.conv2d(y * gate, weights(8, 16, 1, 1))
+    module = IRModule.from_expr(relay.Function((x,), relay.nn.conv2d(y, weights(4, 8, 1, 1))))
+    smaller = armillary.quantize(module, {}, rows())
+    assert [layer.shape[1] for layer in smaller.layers] == [16, 16, 8, 4]
+    with armillary.transform.PassContext(opt_level=3):
+        held = relay.build(smaller.module, target="llvm -mcpu=cascadelake").get_params().values()
+    assert sum(array.nbytes for array in held if array.dtype == "int8") >= 8 * 16 * 9 + 16 * 16 + 16 * 8 + 8 * 4
+    assert max(array.size for array in held if array.dtype == "float32") <= 16

@@ -6,7 +6,7 @@ rule gives the operator's own result or is refused; `write` alone is called from
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -333,14 +333,26 @@ def _layer_norm(graph: Graph, call: Call, inputs: Inputs) -> str:
     attrs = call.attrs
     rank = ndim_of(call)
     axis = attrs.axis % rank
-    value = inputs[0][0]
-    centred = graph.node("Sub", [value, graph.reduce("ReduceMean", value, [axis], keeps=True)])
-    spread = graph.reduce("ReduceMean", graph.node("Mul", [centred, centred]), [axis], keeps=True)
-    root = graph.node("Sqrt", [graph.node("Add", [spread, graph.constant(attrs.epsilon, dtype_of(call))])])
-    result = graph.node("Div", [centred, root])
+    result = _unit(graph, inputs[0][0], [axis], graph.constant(attrs.epsilon, dtype_of(call)))
     if attrs.scale:
         result = graph.node("Mul", [result, along(graph, inputs[1][0], axis, rank)])
     return graph.node("Add", [result, along(graph, inputs[2][0], axis, rank)]) if attrs.center else result
+
+
+def _standardize(graph: Graph, call: Call, inputs: Inputs) -> str:
+    attrs = call.attrs
+    axes = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
+    axes = sorted(axis % ndim_of(call) for axis in axes)
+    epsilon = graph.constant(attrs.epsilon, dtype_of(call))
+    return _unit(graph, inputs[0][0], axes, epsilon, is_centred=attrs.center)
+
+
+def _unit(graph: Graph, value: str, axes: Sequence[int], epsilon: str, is_centred: bool = True) -> str:
+    """Divided by its spread along axes, less its mean unless the mean stays."""
+    if is_centred:
+        value = graph.node("Sub", [value, graph.reduce("ReduceMean", value, axes, keeps=True)])
+    spread = graph.reduce("ReduceMean", graph.node("Mul", [value, value]), axes, keeps=True)
+    return graph.node("Div", [value, graph.node("Sqrt", [graph.node("Add", [spread, epsilon])])])
 
 
 def _prelu(graph: Graph, call: Call, inputs: Inputs) -> str:
@@ -409,6 +421,7 @@ RULES: dict[str, Rule] = {
     "nn.matmul": _matmul,
     "nn.prelu": _prelu,
     "nn.softmax": _softmax("Softmax"),
+    "nn.standardize": _standardize,
     "ones": _filled(1),
     "ones_like": _filled(1),
     "reshape": _reshape,

@@ -30,7 +30,8 @@ def prerequisite_optimize(mod: IRModule, params: Mapping[str, object] | None = N
         mod = mod.copy()
         names = {param.name_hint for param in mod["main"].params}
         mod["main"] = bind_params_by_name(mod["main"], {k: v for k, v in params.items() if k in names})
-    for step in (simplify_inference, fold_constant, fold_scale_axis, canonicalize_ops, fold_constant):
+    in_numbers = fold_scale_axis.bind(constant_weights=True)  # weights that are computed have no bytes
+    for step in (simplify_inference, fold_constant, in_numbers, canonicalize_ops, fold_constant):
         mod = step(mod)
     return mod
 
