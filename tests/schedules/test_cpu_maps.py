@@ -209,3 +209,16 @@ def test_dear_element_is_stored_unless_one_statement_reads_it_in_place(body: Any
     library = build(relay.Function([x, y], body(x, y)), AVX)
     assert len(library.kernels) == 1 and ("alloc " in library.get_source("tir")) == stores
     assert library.get_source("ll").count("call <16 x float> @armillary_") == (2 if body is swish_of_swish else 1)
+
+
+@pytest.mark.parametrize("sizes", [(1, 12, 20), None])
+def test_blocked_channels_are_brought_last_by_whole_vectors(sizes: tuple[int, int, int] | None) -> None:
+    """By way of plain channels would be two transpositions through memory."""
+    n, h, w = sizes or (te.var("n"), te.var("h"), te.var("w"))
+    x = relay.var("x", shape=(n, 10, h, w, 16))
+    last = relay.transpose(relay.layout_transform(x, "NCHW16c", "NCHW"), axes=[0, 2, 3, 1])
+    with PassContext(opt_level=3):
+        text = build(relay.Function([x], last), AVX).get_source("tir")
+    assert "alloc " not in text and text.count("] = p0[ramp(") == 1
+    if sizes:
+        check(last, x)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from armillary import te
-from armillary.backends.cpu.loops import static_extent
+from armillary.backends.cpu.loops import UNKNOWN_EXTENT, static_extent
 from armillary.base.node import Node, post_order
 from armillary.te.affine import Linear, Space
 from armillary.te.inline import rewriter
@@ -191,6 +191,26 @@ def transposed_axis(schedule: te.Schedule, op: te.Operation) -> tuple[IterVar, i
         and _crosses(loads, op.axis, axis, length)
     )
     return next(moved_axis, None)
+
+
+def reads_along(schedule: te.Schedule, op: te.Operation) -> bool:
+    """Whether loads are contiguous along aligned stretches of the last axis, as of blocks of channels brought last."""
+    if not isinstance(op, te.ComputeOp) or not op.axis or len(op.body) > 1 or isinstance(op.body[0], Reduce):
+        return False
+    loads, extent = _loads(schedule, op), static_extent(op.axis[-1])
+    lengths = [n for n in STRETCHES if extent % n == 0 and extent != UNKNOWN_EXTENT] if len(loads) < MOST_LOADS else []
+    return any(all(_is_run(load, op.axis, length) for load in loads) for length in lengths)
+
+
+def _is_run(load: ProducerLoad, axes: tuple[IterVar, ...], length: int) -> bool:
+    """Whether a load stays in place, or moves by one, where the last axis moves inside a stretch of this length."""
+    outer, inner, last = Var("outer", axes[-1].var.dtype), Var("inner", axes[-1].var.dtype), axes[-1]
+    space = _space(axes)
+    space.low[inner], space.high[inner] = Linear(0), Linear(length - 1)
+    space.low[outer], space.high[outer] = Linear(0), Linear((static_extent(last) - 1) // length)
+    environment = {last.var: Linear(0, {outer: length, inner: 1})}
+    *rest, end = [_moves(space, index, (inner, last.var), environment) for index in load.indices] or [0]
+    return end in (0, 1) and not any(step != 0 for step in rest)
 
 
 def _crosses(loads: list[ProducerLoad], axes: tuple[IterVar, ...], axis: IterVar, length: int) -> bool:

@@ -17,6 +17,7 @@ from armillary.backends.cpu.access import (
     crossing_axis,
     gathered_rows,
     period,
+    reads_along,
     reduced_run,
     transposed_axis,
 )
@@ -95,8 +96,9 @@ def keep_transpositions(schedule: te.Schedule, outputs: Sequence[te.Tensor]) -> 
     """
     result: list[te.Tensor] = []
     for tensor in outputs:
-        if isinstance(tensor.op, te.ComputeOp) and transposed_axis(schedule, tensor.op) is None:
-            result += [part for part in _crossing_parts(schedule, tensor.op) if part not in result]
+        op = tensor.op
+        if isinstance(op, te.ComputeOp) and transposed_axis(schedule, op) is None and not reads_along(schedule, op):
+            result += [part for part in _crossing_parts(schedule, op) if part not in result]
         result.append(tensor)
     for tensor in result:
         if schedule[tensor].is_inline:
