@@ -73,7 +73,6 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "TVMError",
-    "_ffi",
     "arith",
     "artifact",
     "auto_scheduler",

@@ -36,7 +36,6 @@ __all__ = [
     "Constant",
     "Initializer",
     "Xavier",
-    "_np_randn_from_type",
     "add_nat_definitions",
     "check_grad",
     "count",
