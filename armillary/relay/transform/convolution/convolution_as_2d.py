@@ -24,7 +24,7 @@ import numpy as np
 from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import SPATIAL, lowest, pad_pairs, per_axis, reshape_to
-from armillary.relay.expr import Call, Constant, Expr, Tuple
+from armillary.relay.expr import Call, Constant, Expr, Tuple, shape_of
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import (
     axes_of,
@@ -77,10 +77,10 @@ def pool1d(expr: Expr) -> Expr | None:
     """max_pool1d(x)  ->  reshape(max_pool2d(reshape(x)))"""
     if _WINDOWED.get(op_name(expr)) != 1 or not isinstance(expr, Call):
         return None
-    attrs, data, result = expr.attrs, tensor(expr.args[0]), tensor(expr)
+    attrs, data, result = expr.attrs, shape_of(expr.args[0]), shape_of(expr)
     if data is None or result is None or (attrs.layout, attrs.out_layout or "NCW") != ("NCW", "NCW"):
         return None
-    n, c, w = data.static
+    n, c, w = data
     named = {
         "pool_size": (1, *_flat(attrs.pool_size)),
         "strides": (1, *_flat(attrs.strides)),
@@ -91,7 +91,7 @@ def pool1d(expr: Expr) -> Expr | None:
     if hasattr(attrs, "count_include_pad"):
         named["count_include_pad"] = attrs.count_include_pad
     pooled = call(expr.op.wider, reshape_to(expr.args[0], (n, c, 1, w)), **named)
-    return reshape_to(pooled, result.static) if tensor(pooled) is not None else None
+    return reshape_to(pooled, result) if shape_of(pooled) is not None else None
 
 
 def conv3d(expr: Expr) -> Expr | None:

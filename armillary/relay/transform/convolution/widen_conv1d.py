@@ -15,9 +15,9 @@ are views. Other layouts stay as they are.
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.expr import Call, Constant, Expr, known_of
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, names_places, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import call, names_places, op_name, rewrite_module
 from armillary.transform import define_pass
 
 
@@ -29,7 +29,7 @@ def widen_conv1d(module: IRModule) -> IRModule:
 
 def _wider(expr: Expr) -> Expr | None:
     """nn.conv1d(x, w)  ->  squeeze(nn.conv2d(expand_dims(x), expand_dims(w)))"""
-    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or tensor(expr) is None:
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or known_of(expr) is None:
         return None
     a = expr.attrs
     if not expr.op.wider or not hasattr(a, "kernel_layout"):
@@ -57,7 +57,7 @@ def _carried(expr: Expr) -> Expr | None:
     """op(squeeze(x), y)  ->  squeeze(op(x, expand_dims(y)))   for elementwise and broadcasting operators"""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.kind > Kind.BROADCAST:
         return None
-    ty = tensor(expr)
+    ty = known_of(expr)
     if ty is None or ty.ndim != 3 or not any(_is_narrowed(a) for a in expr.args) or names_places(expr):
         return None
     args = [_four(a) for a in expr.args]
@@ -71,7 +71,7 @@ def _is_narrowed(expr: Expr) -> bool:
     """Whether it is the squeeze of a tensor of four axes."""
     if op_name(expr) != "squeeze" or not isinstance(expr, Call):
         return False
-    source = tensor(expr.args[0])
+    source = known_of(expr.args[0])
     axes = expr.attrs.axis or ()
     return source is not None and source.ndim == 4 and tuple(a % 4 for a in axes) == (2,)
 
@@ -80,7 +80,7 @@ def _four(expr: Expr) -> Expr | None:
     """An operand for data of four axes."""
     if _is_narrowed(expr) and isinstance(expr, Call):
         return expr.args[0]
-    ty = tensor(expr)
+    ty = known_of(expr)
     if ty is None or ty.ndim > 3:
         return None
     if ty.ndim < 2:
