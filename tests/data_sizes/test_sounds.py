@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def result(library: Any, sound: Any) -> Any:
 def test_every_length_is_that_of_a_fixed_compile_by_its_kernels(pool: str) -> None:
     once = built(te.var("n"), te.var("length"), pool)
     operators = str(once.get_source("relay"))
-    assert "conv1d" not in operators and "pool1d" not in operators
+    assert not re.search(r"conv1d(_\w+)?\(|pool1d\(", operators)
     for sizes in ((1, 40), (2, 131), (1, 17)):
         sound = RNG.standard_normal((sizes[0], 16, sizes[1])).astype("float32")
         np.testing.assert_allclose(result(once, sound), result(built(*sizes, pool), sound), rtol=1e-4, atol=1e-5)
