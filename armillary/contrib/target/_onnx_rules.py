@@ -123,6 +123,16 @@ def _reduce(graph: Graph, kind: str, call: Call, inputs: Inputs) -> str:
     return graph.reduce(kind, inputs[0][0], axes_of(call), attrs.keepdims)
 
 
+def _of_flags(kind: str) -> Rule:
+    """Whether any, or all, hold: the largest, or the least, of zeros and ones."""
+
+    def rule(graph: Graph, call: Call, inputs: Inputs) -> str:
+        numbers = graph.cast(inputs[0][0], "int32")
+        return graph.cast(graph.reduce(kind, numbers, axes_of(call), call.attrs.keepdims), "bool")
+
+    return rule
+
+
 def _arg(kind: str) -> Rule:
     def rule(graph: Graph, call: Call, inputs: Inputs) -> str:
         attrs = call.attrs
@@ -396,6 +406,8 @@ def _first(maker: Callable[[Graph, str, Call], str]) -> Rule:
 
 
 RULES: dict[str, Rule] = {
+    "all": _of_flags("ReduceMin"),
+    "any": _of_flags("ReduceMax"),
     "argmax": _arg("ArgMax"),
     "argmin": _arg("ArgMin"),
     "broadcast_to": _first(_full),
