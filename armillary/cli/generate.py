@@ -10,7 +10,7 @@ examples:
   armc generate model.onnx --tokens 1,15043,29892 --max-tokens 32
   armc generate qwen3/ "Write a line about rain." --bits 4 --temperature 0.7 --top-p 0.9 --seed 3 --print-time
   armc generate qwen3-8b/ "Write a line about rain." --bits 4 --draft qwen3-0.6b/
-  armc generate qwen3/ "$(cat letter.txt) The letter again, with fewer words:" --draft-tokens 6
+  armc generate qwen3/ "$(cat LETTER) The letter again, with fewer words:" --draft-tokens 6
 """
 
 from __future__ import annotations
