@@ -14,9 +14,12 @@ from onnx import helper, numpy_helper
 
 import armillary
 from armillary import relay
+from armillary.contrib import graph_executor
 from armillary.errors import ConfigError
 from armillary.frontend import from_onnx
 from armillary.ops.decoder.low_bit_dense import packed
+from armillary.ops.decoder.narrow_dense import drawn
+from armillary.relay.transform._rules import call
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
@@ -188,3 +191,18 @@ def test_dequantised_constants_stay_integers(form: str, tmp_path: Path) -> None:
     got = executor.get_output(0).numpy()
     error = np.abs(got - x.astype(np.float64) @ real) / (np.abs(x).astype(np.float64) @ np.abs(real))
     assert error.max() < 3e-7
+
+
+@pytest.mark.parametrize(("bits", "error"), [(24, 1e-6), (16, 2e-5), (8, 6e-3)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_prompts_over_16_bit_weights_are_as_good_as_their_rows(dtype: str, bits: int, error: float) -> None:
+    rng = np.random.default_rng(bits)
+    rows, weight = rng.standard_normal((35, 512)).astype(np.float32), drawn(dtype, 72, 512)
+    data = relay.var("data", shape=rows.shape, dtype="float32")
+    function = relay.Function([data], call("nn.narrow_dense", data, relay.const(weight)))
+    with PassContext(opt_level=3, config={"low_bit.activation_bits": bits}):
+        library = relay.build(function, "llvm")
+    module = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    module.run(data=rows)
+    want = rows.astype(np.float64) @ weight.astype(np.float64).T
+    assert np.abs(module.get_output(0).numpy() - want).max() < error * np.abs(want).max()
