@@ -15,6 +15,7 @@ from armillary.base.aliases import Array
 from armillary.base.extent import size
 from armillary.contrib.target.onnx import to_onnx
 from armillary.errors import ConfigError, UnsupportedError
+from armillary.ops.nn.gelu import gelu
 from armillary.ops.nn.standardize import standardize
 from armillary.relay.expr import Expr, Function
 
@@ -112,6 +113,7 @@ PRODUCTS: dict[str, tuple[Made, tuple[tuple[int, ...], ...]]] = {
     "layer norm": (lambda x, g, b: relay.nn.layer_norm(x, g, b), ((2, 3, 4), (4,), (4,))),
     "any": (lambda x, y: relay.any(relay.greater(x, y), axis=1), ((9, 2), (9, 2))),
     "all": (lambda x, y: relay.all(relay.greater(x, y), axis=(0, 2), keepdims=True), ((2, 9, 1), (2, 9, 1))),
+    "gelu": (lambda x: gelu(x) + gelu(x, approximate="tanh"), ((9, 9),)),
     "unit": (lambda x: standardize(x, axis=(-1, 1), epsilon=1e-3), ((2, 3, 4),)),
     "unit, its mean stays": (lambda x: standardize(x, axis=(2,), epsilon=0.1, center=False), ((2, 3, 4),)),
     "prelu": (lambda x, a: relay.nn.prelu(x, a), ((1, 3, 2, 2), (3,))),

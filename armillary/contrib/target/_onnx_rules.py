@@ -6,6 +6,7 @@ rule gives the operator's own result or is refused; `write` alone is called from
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -24,6 +25,7 @@ from armillary.contrib.target._onnx_types import (
     shape_of,
 )
 from armillary.errors import UnsupportedError
+from armillary.ops.nn.gelu import TANH_CUBE, TANH_SCALE
 from armillary.relay.expr import Call
 from armillary.relay.op import Op
 from armillary.relay.types import TupleType
@@ -365,6 +367,20 @@ def _unit(graph: Graph, value: str, axes: Sequence[int], epsilon: str, is_centre
     return graph.node("Div", [value, graph.node("Sqrt", [graph.node("Add", [spread, epsilon])])])
 
 
+def _gelu(graph: Graph, call: Call, inputs: Inputs) -> str:
+    x, dtype = inputs[0][0], dtype_of(call)
+
+    def scaled(value: str, factor: float) -> str:
+        return graph.node("Mul", [value, graph.constant(factor, dtype)])
+
+    if call.attrs.approximate == "tanh":
+        cube = scaled(graph.node("Mul", [graph.node("Mul", [x, x]), x]), TANH_CUBE)
+        spread = graph.node("Tanh", [scaled(graph.node("Add", [x, cube]), TANH_SCALE)])
+    else:
+        spread = graph.node("Erf", [scaled(x, math.sqrt(0.5))])
+    return scaled(graph.node("Mul", [x, graph.node("Add", [spread, graph.constant(1.0, dtype)])]), 0.5)
+
+
 def _prelu(graph: Graph, call: Call, inputs: Inputs) -> str:
     attrs = call.attrs
     return graph.node("PRelu", [inputs[0][0], along(graph, inputs[1][0], attrs.axis, ndim_of(call))])
@@ -427,6 +443,7 @@ RULES: dict[str, Rule] = {
     "nn.bias_add": _bias_add,
     "nn.dense": _dense,
     "nn.dropout": lambda graph, call, inputs: graph.node("Identity", inputs[0]),
+    "nn.gelu": _gelu,
     "nn.layer_norm": _layer_norm,
     "nn.leaky_relu": _leaky_relu,
     "nn.log_softmax": _softmax("LogSoftmax"),
