@@ -19,8 +19,8 @@ import numpy as np
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import per_axis
 from armillary.ops.nn.conv import window
-from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import call, is_filled_little, op_name, rewrite_module, tensor
+from armillary.relay.expr import Call, Constant, Expr, known_of
+from armillary.relay.transform._rules import call, is_filled_little, op_name, rewrite_module
 from armillary.transform import define_pass
 
 NAME = "nn.conv2d_transpose"
@@ -36,7 +36,7 @@ def _is_plain(expr: Expr) -> bool:
     if op_name(expr) != NAME or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
         return False
     a = expr.attrs
-    return tensor(expr) is not None and (a.data_layout, a.kernel_layout, a.out_layout or "NCHW") == (
+    return known_of(expr) is not None and (a.data_layout, a.kernel_layout, a.out_layout or "NCHW") == (
         "NCHW",
         "IOHW",
         "NCHW",

@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from armillary.base.record import record
-from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.expr import Call, Expr, Function, known_of
 from armillary.relay.op import Kind, Op, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import call, concatenated, op_name, tensor
+from armillary.relay.transform._rules import call, concatenated, op_name
 from armillary.relay.walk import Scope, not_primitive, post_order, scopes, substitute, users
 
 
@@ -36,7 +36,7 @@ def groups(function: Function, kind: ParallelBranch, least: int) -> list[list[Ca
     of = scopes(function)[0]
     groups_by_key: dict[Hashable, list[Call]] = {}
     for expr in post_order(function, not_primitive):
-        if not isinstance(expr, Call) or op_name(expr) != kind.name or tensor(expr) is None:
+        if not isinstance(expr, Call) or op_name(expr) != kind.name or known_of(expr) is None:
             continue
         key = kind.key(expr)
         if key is not None:
@@ -136,13 +136,13 @@ def _only_reader(expr: Call, readers: dict[int, list[Expr]]) -> Call | None:
     reader = users[0] if len(users) == 1 else None
     if not isinstance(reader, Call) or not isinstance(reader.op, Op) or reader.op.kind > Kind.BROADCAST:
         return None
-    same = tensor(reader) is not None and tensor(expr) is not None
+    same = known_of(reader) is not None and known_of(expr) is not None
     return reader if same and reader.checked_type == expr.checked_type else None
 
 
 def _joined_argument(column: list[Expr], tails: list[Call], axis: int) -> Expr | None:
     """The other operand for all: the one they share, or theirs along the joined axis; None if neither is possible."""
-    types = [tensor(a) for a in column]
+    types = [known_of(a) for a in column]
     ndim = len(tails[0].checked_type.shape)  # type: ignore[attr-defined]
     sizes = [t.checked_type.shape[axis] for t in tails]  # type: ignore[attr-defined]
     if any(t is None for t in types) or any(map(computed, column)):

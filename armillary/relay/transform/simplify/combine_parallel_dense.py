@@ -29,8 +29,8 @@ from typing import Any
 
 from armillary.base.lazy import deferred
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
-from armillary.relay.transform._rules import on_functions, tensor
+from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem, known_of, tensor_of
+from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.simplify._combine import ParallelBranch, combine_all, computed, groups, same_readers
 from armillary.relay.walk import post_order, substitute, users
 from armillary.transform import define_pass
@@ -54,7 +54,7 @@ def combine_parallel_dense(module: IRModule, *, min_num_branches: int = 3, to_ba
 
 
 def _key(expr: Call) -> Hashable | None:
-    weight = tensor(expr.args[1])
+    weight = tensor_of(expr.args[1])
     return None if weight is None else (weight.dtype, repr(dataclasses.replace(expr.attrs, units=None)))
 
 
@@ -63,7 +63,7 @@ def _attrs(attrs: Any, outputs: int) -> object:  # Any: the operator's attrs
 
 
 def _alike(expr: Call) -> Hashable | None:
-    weight, data = tensor(expr.args[1]), tensor(expr.args[0])
+    weight, data = tensor_of(expr.args[1]), known_of(expr.args[0])
     is_plain = weight is not None and data is not None and data.ndim == 2
     return (weight.shape, weight.dtype, expr.attrs.out_dtype) if is_plain and weight is not None else None
 
@@ -101,7 +101,7 @@ def _batched_tail(siblings: list[Call], joined: Call, readers: dict[int, list[Ex
         if all(a is s for a, s in zip(column, siblings, strict=True)):
             args.append(joined)
             continue
-        types = [tensor(a) for a in column]
+        types = [known_of(a) for a in column]
         if any(t is None or t != types[0] for t in types) or any(map(computed, column)):
             return None
         args.append(_stacked(column, 2))

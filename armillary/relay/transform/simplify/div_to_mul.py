@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import op_name, rewrite_module, tensor, with_span
+from armillary.relay.expr import Call, Constant, Expr, known_of
+from armillary.relay.transform._rules import op_name, rewrite_module, with_span
 from armillary.transform import define_pass
 
 
@@ -28,7 +28,7 @@ def as_product(expr: Expr) -> Expr | None:
     """divide(x, c)  ->  multiply(x, 1 / c)   if c is a constant of floats without a zero"""
     if op_name(expr) != "divide" or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
         return None
-    ty, held = tensor(expr), expr.args[1]
+    ty, held = known_of(expr), expr.args[1]
     if ty is None or not ty.dtype.is_float or not np.all(held.data):
         return None
     data = np.asarray(held.data)

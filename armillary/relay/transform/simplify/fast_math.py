@@ -12,9 +12,9 @@ What it gains, and why level 3 keeps the exact functions: docs/decisions/pass-de
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr
+from armillary.relay.expr import Call, Expr, known_of
 from armillary.relay.op import Op, get_op
-from armillary.relay.transform._rules import rewrite_module, tensor
+from armillary.relay.transform._rules import rewrite_module
 from armillary.transform import define_pass
 
 
@@ -28,7 +28,7 @@ def approximate(expr: Expr) -> Expr | None:
     """exp(x)  ->  fast_exp(x)   if x is float32"""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or not expr.op.fast:
         return None
-    ty = tensor(expr)
+    ty = known_of(expr)
     if ty is None or ty.dtype != "float32":
         return None
     return Call(get_op(expr.op.fast), expr.args, expr.attrs, expr.span)

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr
-from armillary.relay.transform._rules import op_name, rewrite_module, tensor
+from armillary.relay.expr import Call, Expr, known_of
+from armillary.relay.transform._rules import op_name, rewrite_module
 from armillary.transform import define_pass
 
 _CONVOLUTIONS = {f"nn.conv{n}d": n for n in (1, 2, 3)}
@@ -84,7 +84,7 @@ def _each(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 def _is_neutral(name: str, pad: Call, attrs: Any) -> bool:  # Any: attributes of the reader
     """Whether what is padded counts for nothing (or for what zeros count in an average)."""
-    value, ty = pad.attrs.pad_value, tensor(pad)
+    value, ty = pad.attrs.pad_value, known_of(pad)
     if ty is None:
         return False
     if name in _MAXIMA:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.relay.expr import Call, Constant, Expr, known_of
+from armillary.relay.transform._rules import call, op_name, rewrite_module
 from armillary.transform import define_pass
 
 MOST = 16  # repetitions that a vector has lanes for
@@ -32,7 +32,7 @@ def _repeat(expr: Expr) -> Expr | None:
     if not isinstance(expr, Call) or op_name(expr) != "take" or not isinstance(expr.args[1], Constant):
         return None
     data, places = expr.args[0], expr.args[1].data
-    ty, attrs = tensor(data), expr.attrs
+    ty, attrs = known_of(data), expr.attrs
     if ty is None or attrs.axis is None or attrs.axis % ty.ndim != ty.ndim - 1 or attrs.batch_dims or places.ndim != 1:
         return None
     size = ty.shape[-1]
