@@ -289,16 +289,24 @@ def _size_rows(sizes: Mapping[str, Size], dims: Iterable[Extent]) -> tuple[SizeR
     """The sizes, whose lower bounds are such that no dimension is negative: `n - 8` wants eight or more."""
     lows = {name: each.low for name, each in sizes.items()}
     for dim in dict.fromkeys(dims):
-        for name in sizes_of([dim]) if evaluate(dim, lows) < 0 else ():
+        for name in sizes_of([dim]) if _at(dim, lows) < 0 else ():
             each = sizes[name]
             steps = range(each.low, each.high + 1, each.step)
-            place = bisect.bisect_left(steps, 0, key=lambda n, d=dim, own=name: evaluate(d, {**lows, own: n}))  # type: ignore[misc]
+            place = bisect.bisect_left(steps, 0, key=lambda n, d=dim, own=name: _at(d, {**lows, own: n}))  # type: ignore[misc]
             if place < len(steps):
                 lows[name] = max(lows[name], steps[place])
     return tuple(
         SizeRow(s.name, lows[name], s.high, s.step, max(s.typical, lows[name]) if s.typical else 0)
         for name, s in sizes.items()
     )
+
+
+def _at(dim: Extent, values: Mapping[str, int]) -> int:
+    """The dimension at values of its sizes; 0 where it is a number of elements divided by none."""
+    try:
+        return evaluate(dim, values)
+    except ZeroDivisionError:
+        return 0
 
 
 def _dimension(dim: Dim) -> int | str:

@@ -277,7 +277,8 @@ class _Builder:
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
         device = int(call.op.get_attr(DEVICE, 0)) or self.device
         if has(call.op.body, Fact.RUNS_AFTER):
-            return self._on(call.args[1], device)
+            value = call.op.body.args[1]  # which fusion puts into the kernel where it is a constant
+            return self._constant(value, device) if isinstance(value, Constant) else self._on(call.args[-1], device)
         if has(call.op.body, Fact.COMPARES) and sizes_of(asdict(call.op.body.attrs).values()):
             sides = asdict(call.op.body.attrs).items()
             self.plan.nodes[self.add(call, EQUAL, [], ())].attrs.update({side: str(text) for side, text in sides})

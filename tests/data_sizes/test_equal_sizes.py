@@ -16,10 +16,14 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 import armillary
 from armillary import relay, rpc
 from armillary.artifact import GraphSpec
+from armillary.base.extent import size
 from armillary.contrib import graph_executor
 from armillary.contrib.cc import get_cc
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError
+from armillary.ops.shape.bind_size import EqualSizesAttrs, equal_sizes, run_after
 from armillary.program import interpret, parse_program, print_program, program_of, verify
+from armillary.relay.expr import Call
+from armillary.transform import PassContext
 
 KINDS = {"c": TensorProto.BOOL, "n": TensorProto.INT64, "i": TensorProto.INT64}
 Shape = list[int | str]
@@ -205,3 +209,18 @@ def test_networks_of_fixed_shapes_have_no_comparison() -> None:
     nodes, _, _ = CASES["joined"]
     module, _ = relay.frontend.from_onnx(_model(nodes, {"x": [3], "y": [6]}))
     assert "__equal" not in relay.build(module, target="llvm").get_graph_json()
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_constant_result_stands_behind_a_comparison(level: int) -> None:
+    n, m = size("n"), size("m")
+    x, y = relay.var("x", shape=(n,)), relay.var("y", shape=(m,))
+    comparison = Call(equal_sizes, (), EqualSizesAttrs(2 * n, 3 * m, "twice x", "three times y"))
+    function = relay.Function([x, y], run_after(comparison, relay.const(np.float32(2))))
+    with PassContext(opt_level=level):
+        library = relay.build(armillary.IRModule.from_expr(function), "llvm")
+    network = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    network.run(x=np.zeros(3, "float32"), y=np.zeros(2, "float32"))
+    assert network.get_output(0).numpy() == 2
+    with pytest.raises(ArmillaryError, match="twice x"):
+        network.run(x=np.zeros(3, "float32"), y=np.zeros(3, "float32"))
