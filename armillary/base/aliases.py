@@ -13,5 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 NumpyDtype: TypeAlias = np.dtype[Any]  # Any: whatever scalar
-Array: TypeAlias = np.ndarray[tuple[int, ...], NumpyDtype]  # numpy.typing would be one more import at every start
+# As numpy.typing.NDArray, which would be one more import at every start. Any: the sizes of whatever shape.
+Array: TypeAlias = np.ndarray[tuple[Any, ...], NumpyDtype]
 AnyFunction: TypeAlias = Callable[..., Any]  # Any: a function that is passed on, whatever its signature
