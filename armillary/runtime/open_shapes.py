@@ -10,9 +10,12 @@ from collections.abc import Mapping
 
 from armillary.artifact import GraphSpec
 from armillary.base.extent import Extent, Size, substitute
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.runtime.executor import GraphExecutor
-from armillary.text.extent import parse_extent
+
+with deferred():  # most packages have no sizes
+    from armillary.text.extent import parse_extent
 
 Shape = tuple[int | str, ...]
 
