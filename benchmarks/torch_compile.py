@@ -76,15 +76,15 @@ def spent() -> float:
 
 def least(calls: dict[str, Call], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
     """Seconds of a call of each by a clock: the least of interleaved rounds."""
-    found = dict.fromkeys(calls, float("inf"))
+    best = dict.fromkeys(calls, float("inf"))
     for _ in range(ROUNDS):
         for name, call in calls.items():
             end = time.perf_counter() + seconds / ROUNDS
             while time.perf_counter() < end:
                 start = clock()
                 call()
-                found[name] = min(found[name], clock() - start)
-    return found
+                best[name] = min(best[name], clock() - start)
+    return best
 
 
 @torch.inference_mode()

@@ -84,10 +84,10 @@ def package_stub(package: str) -> str:
         if isinstance(node, ast.ImportFrom) and node.module not in ("__future__", "armillary.base.lazy"):
             lines += [f"from {node.module} import {name.name} as {name.name}" for name in node.names]
     table = dict(inspect.getclosurevars(module.__getattr__).nonlocals["table"])
-    made = {name: table.pop(name) for name in [*table] if table[name].startswith(class_of.__module__)}
-    lines += [*_table(table), *(f"import {m} as {_alias(m)}" for m in _modules(made))]
-    lines += ["from collections.abc import Sequence as Sequence"] if made else []
-    lines += [*_public(lines, made), *(line for name, place in made.items() for line in _function_class(name, place))]
+    own = {name: table.pop(name) for name in [*table] if table[name].startswith(class_of.__module__)}
+    lines += [*_table(table), *(f"import {m} as {_alias(m)}" for m in _modules(own))]
+    lines += ["from collections.abc import Sequence as Sequence"] if own else []
+    lines += [*_public(lines, own), *(line for name, place in own.items() for line in _function_class(name, place))]
     return "\n".join([*lines, *(["", "__version__: str"] if hasattr(module, "__version__") else [])]) + "\n"
 
 

@@ -64,8 +64,8 @@ def class_of(name: str) -> type[ConfiguredFunction]:
         content["formula"] = getattr(_FORMULAS[row.modules[0]], row.setting)
     elif row.setting:
         content["setting"] = row.setting
-    made: type[ConfiguredFunction] = type(name, bases, content)
-    return made
+    result: type[ConfiguredFunction] = type(name, bases, content)
+    return result
 
 
 def __getattr__(name: str) -> type[ConfiguredFunction]:

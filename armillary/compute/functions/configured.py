@@ -92,8 +92,8 @@ class ConfiguredFunction:
             return status_of(infos.checked(cls.__name__, args))
 
         for method, arguments in ((configure, tensors), (validate, infos)):
-            made = _method(cls, method, arguments)
-            setattr(cls, method.__name__, classmethod(made) if method is validate else made)
+            checked = _method(cls, method, arguments)
+            setattr(cls, method.__name__, classmethod(checked) if method is validate else checked)
 
 
 def _method(cls: type, function: Callable[..., object], arguments: Arguments) -> Callable[..., object]:

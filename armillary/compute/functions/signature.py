@@ -69,5 +69,5 @@ def _arguments(words: Sequence[str]) -> Iterator[Argument]:
             match = _WORD.fullmatch(text)
             assert match is not None, f"{text!r} is no argument of the table"
             left_out, name, mark, kinds, shaped_as, values, default = (part or "" for part in match.groups())
-            kept = tuple(kinds.split("|"))
-            yield Argument(name, kept, shaped_as, values, default, mark == "?", mark in ("?", "~"), not left_out)
+            taken = tuple(kinds.split("|"))
+            yield Argument(name, taken, shaped_as, values, default, mark == "?", mark in ("?", "~"), not left_out)

@@ -71,8 +71,8 @@ def outline_matches(
     """
     order = post_order(expr, not_primitive)
     position = {id(e): k for k, e in enumerate(order)}
-    found = separate_matches(match, order, check)
-    groups = {key: sorted(each.inside.values(), key=lambda e: position[id(e)]) for key, each in found.items()}
+    matches = separate_matches(match, order, check)
+    groups = {key: sorted(each.inside.values(), key=lambda e: position[id(e)]) for key, each in matches.items()}
     return _with_groups(order, groups, attrs or {}) if groups else expr
 
 
