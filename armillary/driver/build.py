@@ -43,7 +43,6 @@ from armillary.errors import InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.analysis.bind_sizes import sizes_in
 from armillary.relay.analysis.meeting_sizes import with_meeting_sizes
-from armillary.relay.analysis.usual_sizes import with_usual_sizes
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
 from armillary.relay.printer import astext
@@ -62,6 +61,7 @@ with deferred():
     from armillary.driver.offloaded import FallbackGraph, check_device, compiled_sources, without_library
     from armillary.ir.memory_pools import ConstantMemoryPools, WorkspaceMemoryPools
     from armillary.ops.shape.compared_sizes import with_compared_sizes
+    from armillary.relay.analysis.usual_sizes import with_usual_sizes
     from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
@@ -111,7 +111,7 @@ def build(
     report = report_of(module, libraries)
     module = with_meeting_sizes(module)
     if any(isinstance(function, Function) and sizes_in(function) for _, function in module.items()):
-        module = with_compared_sizes(module)
+        module = with_compared_sizes(with_usual_sizes(module))
     module = optimized(module, where, params)
     progress("passes", 1, 1)
     give_back_memory()
@@ -198,9 +198,9 @@ def optimized(module: IRModule, target: Target | DeviceTargets, params: Params |
         return optimized_over(bound, target)
 
     def one(part: IRModule) -> IRModule:
-        part = part.copy()
-        main = bind_params_by_name(part["main"], params) if params else part["main"]
-        part["main"] = with_usual_sizes(main)
+        if params:
+            part = part.copy()
+            part["main"] = bind_params_by_name(part["main"], params)
         with target:
             return run_passes(part, target)
 

@@ -96,7 +96,7 @@ def test_a_device_that_is_lost_each_time_is_the_result_of_the_trial(
     task, seen = matmul(16), list[int]()
     batch = create_measure_batch(task, farm.option())
 
-    def lose(session: Any, path: str) -> list[float]:
+    def lose(session: Any, path: str, trial: Any) -> list[float]:
         seen.append(1)
         session._transport.close()
         session.upload(path)
@@ -243,11 +243,11 @@ def test_a_device_without_room_costs_attempts_and_then_ends_tuning(
     runner, attempts = option["runner"], iter(full)
     on_device = runner._on_device
 
-    def full_or_not(session: Any, path: str) -> list[float]:
+    def full_or_not(session: Any, path: str, trial: Any) -> list[float]:
         if next(attempts):
             session.close()
             raise ArtifactError("the device refuses: No space left on device", span=Span(path))
-        return list(on_device(session, path))
+        return list(on_device(session, path, trial))
 
     monkeypatch.setattr(runner, "_on_device", full_or_not)
     monkeypatch.setattr(option["builder"], "n_parallel", 1)

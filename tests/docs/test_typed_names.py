@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import armillary
 from armillary import relay
-from armillary.relay.lazy_registry import is_lowered, load_operators
+from armillary.relay.lazy_registry import is_lowered, listed_files, load_operators
 from armillary.relay.op import OPS
 
 script = importlib.import_module("tests.docs.typed_script")
@@ -40,7 +40,7 @@ def test_every_operator_has_a_signature_and_says_what_it_computes() -> None:
     load_operators()
     bare = []
     for name in sorted(OPS):
-        if is_lowered(name):
+        if is_lowered(name) or not listed_files(name):  # tests beside this one define operators, too
             continue
         function = reduce(getattr, name.split("."), relay)
         message = [line for line in (inspect.getdoc(function) or "").split("\n") if line.strip()]

@@ -1,7 +1,7 @@
 """What sizes that nobody states most often are: by their names, or by their places in the inputs.
 
-In: a function with open sizes. Out: the function with hints for those that have neither a hint nor bounds. Invariant:
-only what cost models and layouts are chosen for changes; every size still runs.
+In: a module with open sizes. Out: the module with hints for those of main that have neither a hint nor bounds.
+Invariant: only what cost models and layouts are chosen for changes; every size still runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from armillary.base.extent import LARGEST, Extent, Known, size, sizes_of
+from armillary.ir import IRModule
 from armillary.relay.analysis.bind_sizes import with_sizes
 from armillary.relay.expr import Function
 from armillary.relay.types import tensor_fields
@@ -26,8 +27,19 @@ def usual_size(name: str, axis: int, rank: int) -> int:
     return named if named is not None else 1 if axis == 0 and rank > 1 else USUAL_SIDE if rank == 4 else 128
 
 
-def with_usual_sizes(function: Function) -> Function:
-    """The function with a hint for each size of its inputs that has neither a hint nor bounds."""
+def with_usual_sizes(module: IRModule) -> IRModule:
+    """The module with a hint for each size of main's inputs that has neither a hint nor bounds."""
+    main = module["main"]
+    values = _hints(main) if isinstance(main, Function) else {}
+    if not values or not isinstance(main, Function):
+        return module
+    result = module.copy()
+    result["main"] = with_sizes(main, values)
+    return result
+
+
+def _hints(function: Function) -> dict[str, Known]:
+    """The sizes of a function's inputs that nothing is stated of, with hints, by name."""
     places = [
         (item, usual_size(item.name, axis, ty.ndim))
         for param in function.params
@@ -42,4 +54,4 @@ def with_usual_sizes(function: Function) -> Function:
         if is_one and not item.hint and item.high == LARGEST:  # two variables of a script may have one name
             steps = -(-max(item.low, usual) // item.step)
             values[item.name] = size(item.name, item.low, item.high, item.step, steps * item.step, item.origin)
-    return with_sizes(function, values) if values else function
+    return values
