@@ -362,3 +362,9 @@ def from_dlpack(value: object) -> NDArray:  # an object with __dlpack__, or a ca
     capsule = value.__dlpack__() if hasattr(value, "__dlpack__") else value
     source, dtype = from_capsule(capsule)
     return NDArray(source if source.flags.c_contiguous else aligned_copy(source), dtype)
+
+
+def owner_of_memory(tensor: NDArray) -> object:
+    """What lives as long as the tensor or any view of its memory."""
+    memory = None if isinstance(tensor, DeviceArray) else tensor.memory.base
+    return tensor if memory is None else memory
