@@ -92,6 +92,8 @@ def create_workload(
     """The module of a network and values for every parameter but "data"."""
     if not (initializer is None or callable(initializer)):
         raise TypeMismatch(f"create_workload: initializer is {initializer!r}, wanted an Initializer")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 32:
+        raise TypeMismatch(f"create_workload: seed is {seed!r}, wanted a whole number from 0 to 2**32 - 1")
     module = IRModule.from_expr(net)
     check_module(module)  # types of weights that their readers tell
     fill = Xavier() if initializer is None else initializer
@@ -109,5 +111,9 @@ def _filled(param: Var, fill: Initializer) -> NDArray:
     if not isinstance(ty, TensorType):
         raise TypeMismatch(f"parameter {param.name_hint!r} is not a tensor but {ty}")
     values = np.zeros(ty.static, ty.dtype.numpy)
-    fill(param.name_hint, values)
+    try:
+        fill(param.name_hint, values)
+    except TypeError as error:
+        message = f"create_workload: initializer {fill!r} does not take a name and an array: {error}"
+        raise TypeMismatch(message) from error
     return array(values)

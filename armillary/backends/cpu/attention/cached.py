@@ -115,7 +115,7 @@ class _Block:
         return T.add(T.cast(load(self.ins[3], self.b), "int32"), row)
 
     def _end(self, row: E.Expr) -> E.Expr:
-        limit = min(self.plan.capacity, *self.mask_shape[3:], self.plan.capacity)
+        limit = min((self.plan.capacity, *self.mask_shape[3:]))
         end = T.minimum(T.cast(load(self.ins[4], self.b), "int32"), T.const(limit))
         if self.attrs.causal:
             end = T.minimum(end, T.add(self._place(row), T.const(1)))
