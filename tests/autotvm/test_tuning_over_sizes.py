@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from armillary import autotvm, relay
+from armillary import autotvm, relay, te
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, create_measure_batch
 from armillary.autotvm.record import Pair, load_from_file
 from armillary.base.extent import size
@@ -146,3 +146,13 @@ def test_the_command_tunes_at_stated_sizes_and_compile_takes_the_log(
     assert len(pairs) >= 3 and not any(result.error for _, result in pairs[:3])
     assert main(["compile", str(model), "-o", str(package), "--tuning-records", str(log)]) == 0
     assert package.stat().st_size > 0
+
+
+def test_sizes_of_which_nothing_is_stated_are_the_same_in_tasks_and_builds() -> None:
+    weight = np.random.default_rng(3).normal(size=(32, 16)).astype("float32")
+    x = relay.var("x", shape=(te.var("rows"), 16))
+    module = IRModule.from_expr(relay.Function([x], relay.nn.dense(x, relay.const(weight))))
+    (task,) = autotvm.task.extract_from_program(module, target=TARGET, sizes=[{"rows": 3}])
+    with autotvm.apply_history_best([last_choice(task)]), PassContext(opt_level=3):
+        text = str(relay.build(module, target=TARGET).get_source("relay"))
+    assert "by record" in text

@@ -27,6 +27,7 @@ from armillary.base.extent import size_values, typical
 from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.analysis.meeting_sizes import parameter_sizes, with_meeting_sizes
+from armillary.relay.analysis.usual_sizes import with_usual_sizes
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Call, Expr, Function, Var, has_untyped
 from armillary.relay.infer import infer_type
@@ -163,7 +164,7 @@ def _laid_out(mod: IRModule | Function, params: Mapping[str, object] | None, whe
     if params or weights:
         module = module.copy()
         module["main"] = bind_params_by_name(main, weights)
-    module = with_meeting_sizes(module)  # as a build does, so that workloads number their sizes alike
+    module = with_usual_sizes(with_meeting_sizes(module))  # as a build does, so that workloads have its sizes
     with at_level(), where:
         passes = build_passes(where)  # which depend on the level
         last = [p.name for p in passes].index(_family(where).applied_by.info.name)
