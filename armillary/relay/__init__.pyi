@@ -744,7 +744,7 @@ class _Nn:
         """Adds columns of one step's inputs."""
 
     @staticmethod
-    def attention(query: _Operand, key: _Operand, value: _Operand, scale: float = 1.0, heads: int = 0, query_layout: str = 'BTHD', key_layout: str = 'BTHD', value_layout: str = 'BTHD', out_layout: str = 'BTHD', offsets: _Numbers = (0, 0, 0), shared: int = 1, choice: str = '') -> _Call:
+    def attention(query: _Operand, key: _Operand, value: _Operand, scale: float = 1.0, heads: int = 0, query_layout: str = 'BTHD', key_layout: str = 'BTHD', value_layout: str = 'BTHD', out_layout: str = 'BTHD', offsets: _Numbers = (0, 0, 0), shared: int = 1, choice: str = '', blank: bool = False) -> _Call:
         """softmax(scale * query key^T + mask) value."""
 
     @staticmethod
@@ -940,7 +940,7 @@ class _Nn:
         """One step of an LSTM."""
 
     @staticmethod
-    def masked_attention(query: _Operand, key: _Operand, value: _Operand, mask: _Operand, scale: float = 1.0, heads: int = 0, query_layout: str = 'BTHD', key_layout: str = 'BTHD', value_layout: str = 'BTHD', out_layout: str = 'BTHD', offsets: _Numbers = (0, 0, 0), shared: int = 1, choice: str = '') -> _Call:
+    def masked_attention(query: _Operand, key: _Operand, value: _Operand, mask: _Operand, scale: float = 1.0, heads: int = 0, query_layout: str = 'BTHD', key_layout: str = 'BTHD', value_layout: str = 'BTHD', out_layout: str = 'BTHD', offsets: _Numbers = (0, 0, 0), shared: int = 1, choice: str = '', blank: bool = False) -> _Call:
         """softmax(scale * query key^T + mask) value."""
 
     @staticmethod

@@ -47,6 +47,7 @@ class AttentionAttrs:
     offsets: tuple[int, ...] = (0, 0, 0)
     shared: int = 1
     choice: str = ""  # target/choice.py
+    blank: bool = False  # a row whose weights are no numbers, as where all keys are hidden, is zeros
 
 
 @record
@@ -150,8 +151,10 @@ def _reference(attrs: AttentionAttrs, query: Array, key: Array, value: Array, ma
     q, k, v = (_heads_first(whole, x, n) for n, x in enumerate((query, key, value)))
     scores = q @ k.swapaxes(-1, -2) * q.dtype.type(attrs.scale)
     scores = scores if mask is None else scores + mask
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    result = powers / powers.sum(-1, keepdims=True) @ v
+    with np.errstate(invalid="ignore" if attrs.blank else "warn"):
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = powers / powers.sum(-1, keepdims=True)
+    result = (np.where(np.isnan(weights), 0, weights) if attrs.blank else weights) @ v
     return np.asarray(result.transpose(["BHTD".index(c) for c in attrs.out_layout])).astype(query.dtype)
 
 
@@ -209,6 +212,14 @@ def softmax_stages(size: Sizes, scores: Read, rows: int, keys: int) -> tuple[Ten
     return powers, total
 
 
+def of_rows(attrs: AttentionAttrs, total: te.Expr, value: te.Expr) -> te.Expr:
+    """What a row with these sums of exponentials has: `value`, but for rows without a number that are to be zeros.
+
+    The greatest score has the exponential 1, so a sum of numbers is at least that.
+    """
+    return te.select(total > T.const(0, total.dtype), value, T.const(0, value.dtype)) if attrs.blank else value
+
+
 def compute(attrs: AttentionAttrs, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """The plain stages, without packing."""
     shapes = [te.extents(x) for x in (query, key, value)]  # some may be open: loops count to them all the same
@@ -232,7 +243,12 @@ def compute(attrs: AttentionAttrs, query: Tensor, key: Tensor, value: Tensor, ma
         lambda b, h, t, e: te.sum(powers(b, h, t, s) * v(b, h, s, e).astype(wide_type), axis=[s]),
         name="attention_mix",
     )
-    return placed(attrs, size, lambda *i: (mixed(*i) / total(*i[:3])).astype(query.dtype), "attention")
+
+    def element(*index: te.Expr) -> te.Expr:
+        weight, sums = mixed(*index), total(*index[:3])
+        return of_rows(attrs, sums, weight / sums).astype(query.dtype)
+
+    return placed(attrs, size, element, "attention")
 
 
 attention.compute(compute)

@@ -13,10 +13,10 @@ from armillary.backends.cpu.manifest import Manifest, TunedOperator
 
 MANIFEST = Manifest(
     (
-        Candidate("nn.attention", "attention_few_rows", few_rows_refuse),
-        Candidate("nn.attention", "attention_rows", refuses, PREFILL, explain_rule=explain),
-        Candidate("nn.masked_attention", "masked_attention_few_rows", few_rows_refuse),
-        Candidate("nn.masked_attention", "masked_attention_rows", refuses, PREFILL, explain_rule=explain),
+        Candidate("nn.attention", "attention_few_rows", few_rows_refuse, sizes="any"),
+        Candidate("nn.attention", "attention_rows", refuses, PREFILL, "any", explain_rule=explain),
+        Candidate("nn.masked_attention", "masked_attention_few_rows", few_rows_refuse, sizes="any"),
+        Candidate("nn.masked_attention", "masked_attention_rows", refuses, PREFILL, "any", explain_rule=explain),
         *(
             Candidate(f"nn.{name}", f"{name}_blocks", cached_space.refuses)
             for name in ("cached_attention", "cached_masked_attention", "cached_quantized_attention")

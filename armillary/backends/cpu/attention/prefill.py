@@ -10,22 +10,25 @@ which tiles: attention/space.py. Fewer rows than pay for packing the keys: atten
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
-from armillary.backends.cpu.attention.space import Plan, plan_of, sizes_here, stated_config
+from armillary.backends.cpu.attention.space import Plan, plan_of, sizes_here, stated_config, typical_sizes
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default
 from armillary.backends.cpu.gemm.pack import pack_blocks
-from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
+from armillary.backends.cpu.loops import UNKNOWN_EXTENT, fuse_all, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, implement
+from armillary.base.extent import typical
 from armillary.ops.nn._windows import reduce_axes
 from armillary.ops.nn.attention import (
     AttentionAttrs,
     Read,
     Sizes,
     mask_reader,
+    of_rows,
     placed,
     reader,
     sizes_of,
@@ -34,6 +37,7 @@ from armillary.ops.nn.attention import (
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
+from armillary.tir.extents import to_expr
 
 MASK_USES = 4  # of each element from which on a mask is copied to end with whole vectors
 STAGES = ("keys", "end", "products", "scores", "max", "exp", "sum", "inverse", "mix")
@@ -42,9 +46,9 @@ STAGES = ("keys", "end", "products", "scores", "max", "exp", "sum", "inverse", "
 def _compute(
     attrs: AttentionAttrs, query: te.Tensor, key: te.Tensor, value: te.Tensor, mask: te.Tensor | None = None
 ) -> te.Tensor:
-    size = sizes_of(attrs, [te.static_shape(x) for x in (query, key, value)])
+    size = sizes_of(attrs, cast("list[tuple[int, ...]]", [te.extents(x) for x in (query, key, value)]))
     cpu = cpu_model(Target.current() or Target("llvm"))
-    plan = plan_of(size, cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype), stated_config(attrs))
+    plan = plan_of(typical_sizes(size), cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype), stated_config(attrs))
     return tiled(attrs, size, plan, query, key, value, mask)
 
 
@@ -60,12 +64,16 @@ def tiled(
     """The stages over padded rows and keys."""
     q, k, v = (reader(attrs, n, x) for n, x in enumerate((query, key, value)))
     lanes = plan.lanes
-    rows, keys = -(-size.t // plan.rows) * plan.rows, -(-size.s // lanes) * lanes
+    rows, keys = _up(size.t, plan.rows), _up(size.s, lanes)
 
     def packed_key(b: te.Expr, h: te.Expr, block: te.Expr, d: te.Expr, lane: te.Expr) -> te.Expr:
         at = block * lanes + lane
         inside = k(b, h, at, d)
-        return inside if keys == size.s else te.if_then_else(te.likely(at < size.s), inside, T.const(0.0, "float32"))
+        return (
+            inside
+            if keys == size.s
+            else te.if_then_else(te.likely(at < to_expr(size.s)), inside, T.const(0.0, "float32"))
+        )
 
     heads = -(-size.h // attrs.shared)
     whole = (size.b, heads, keys // lanes, size.d, lanes)
@@ -75,7 +83,7 @@ def tiled(
     (d,), (s,) = reduce_axes([size.d], ["d"]), reduce_axes([size.s], ["s"])
 
     def row(t: te.Expr) -> te.Expr:
-        return t if rows == size.t else te.min(t, size.t - 1)
+        return t if rows == size.t else te.min(t, to_expr(size.t - 1))
 
     def product(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
         return te.sum(q(b, h, row(t), d) * packed(b, h // attrs.shared, j // lanes, d, j % lanes), axis=[d])
@@ -102,9 +110,26 @@ def tiled(
         name="attention_mix",
     )
     one = T.const(1.0, "float32")
-    inverse = te.compute((size.b, size.h, rows), lambda *i: one / total(*i), name="attention_inverse")
-    result: te.Tensor = placed(attrs, size, lambda *i: mixed(*i) * inverse(*i[:3]), "attention")
+
+    def inverted(*index: te.Expr) -> te.Expr:
+        sums = total(*index)
+        if isinstance(size.s, int):
+            return one / sums
+        return te.select(sums == T.const(0.0, "float32"), T.const(0.0, "float32"), one / sums)  # there may be no keys
+
+    inverse = te.compute((size.b, size.h, rows), inverted, name="attention_inverse")
+
+    def element(*index: te.Expr) -> te.Expr:
+        factor = inverse(*index[:3])
+        return of_rows(attrs, factor, mixed(*index) * factor)
+
+    result: te.Tensor = placed(attrs, size, element, "attention")
     return result
+
+
+def _up(size: int, step: int) -> int:
+    """The least multiple of `step` that is no less."""
+    return (size + step - 1) // step * step
 
 
 def _added(size: Sizes, keys: int, mask: te.Tensor | None) -> Read | None:
@@ -115,15 +140,18 @@ def _added(size: Sizes, keys: int, mask: te.Tensor | None) -> Read | None:
     bias = mask_reader(mask)
     if keys == size.s:
         return bias
-    if mask is not None and MASK_USES * math.prod(te.static_shape(mask)) > size.b * size.h * size.t * size.s:
-        return None
-    shape = te.static_shape(mask)[:3] if mask is not None else (1, 1, 1)
+    usual = typical_sizes(size)
+    if mask is not None:
+        elements = math.prod(map(typical, te.extents(mask)))
+        if MASK_USES * elements > usual.b * usual.h * usual.t * usual.s:
+            return None
+    shape = te.extents(mask)[:3] if mask is not None else (1, 1, 1)
     low = T.const(-math.inf, "float32")
 
     def inside(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
         if bias is None:
-            return te.select(j < size.s, T.const(0.0, "float32"), low)
-        return te.if_then_else(te.likely(j < size.s), bias(b, h, t, j), low)
+            return te.select(j < to_expr(size.s), T.const(0.0, "float32"), low)
+        return te.if_then_else(te.likely(j < to_expr(size.s)), bias(b, h, t, j), low)
 
     return mask_reader(te.compute((*shape, keys), inside, name="attention_end", tag=PACKED))
 
@@ -162,7 +190,8 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
         _reduce(schedule, stages[name], cpu)
     schedule[stages["attention_inverse"]].set_scope("local")
     powers = schedule[stages["attention_exp"]]
-    powers.storage_align(powers.op.axis[-2], plan.lanes, 0)
+    if static_extent(powers.op.axis[-1]) != UNKNOWN_EXTENT:  # open ones end with whole vectors, or are read as they lie
+        powers.storage_align(powers.op.axis[-2], plan.lanes, 0)
     _vectorize(powers, plan.lanes)
     _scores(schedule, stages["attention_scores"], stages["attention_products"], plan)
     for name in ("attention_inverse", "attention_sum", "attention_exp", "attention_max", "attention_scores"):

@@ -14,6 +14,7 @@ from armillary.backends.cpu.cost.model import VECTORS, Estimate, Nest, Tile, nea
 from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, chosen
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
+from armillary.base.extent import typical
 from armillary.ops.nn.attention import AttentionAttrs, Sizes, sizes_of
 from armillary.target.choice import Choice, Cost, Source
 from armillary.target.cpu import CpuModel, cpu_model
@@ -128,7 +129,12 @@ def sizes_here(workload: Workload) -> Sizes:
     """The sizes, from the types."""
     attrs = workload.attrs
     assert isinstance(attrs, AttentionAttrs), "the operator's own"
-    return sizes_of(attrs, [workload.tensor(n).static for n in range(3)])
+    return sizes_of(attrs, [workload.tensor(n).typical for n in range(3)])
+
+
+def typical_sizes(size: Sizes) -> Sizes:
+    """The sizes, of those that have names the values that cost models take."""
+    return Sizes(typical(size.b), typical(size.t), typical(size.s), size.h, size.d, size.e)
 
 
 def few_rows_refuse(workload: Workload) -> str | None:
@@ -136,6 +142,8 @@ def few_rows_refuse(workload: Workload) -> str | None:
     size = sizes_here(workload)
     if str(workload.tensor(0).dtype) != "float32":
         return "only float32 is read in place"
+    if workload.attrs.query_layout.index("T") in workload.named:
+        return "rows of a named size may be many"
     return None if 0 < size.t < MIN_ROWS and size.e > 0 else f"{size.t} rows pay for packing the keys"
 
 
