@@ -75,11 +75,11 @@ def remove_global_func(name: str) -> None:
 
 
 def convert(value: object) -> Any:  # Any: numbers, sequences, mappings, functions, nodes
-    """Numbers as expressions, in sequences and mappings too; what is neither stays as it is."""
+    """Numbers as expressions, in sequences (tuples then) and mappings too; what is neither stays as it is."""
     if isinstance(value, bool | int | float):
         return _as_expression(value)
     if isinstance(value, list | tuple):
-        return [convert(v) for v in value]
+        return tuple(convert(v) for v in value)
     if isinstance(value, dict):
         return {key: convert(v) for key, v in value.items()}
     return value

@@ -26,10 +26,12 @@ with deferred():
 
 @boundary("graph_executor.create", arguments=True)
 def create(graph_json_str: str, libmod: object, device: Device | list[Device]) -> GraphModule:  # see library_module
-    """A graph module from graph JSON and a library; parameters are set later."""
+    """A graph module from graph JSON and a library; parameters that are not linked in are set later."""
     if hasattr(libmod, "create_graph"):  # a module of an RPC session
         return GraphModule(libmod.create_graph(graph_json_str, device[0] if isinstance(device, list) else device))
-    return GraphModule(runtime.GraphExecutor(graph_json_str, library_module(libmod), device))
+    module = library_module(libmod)
+    linked = module.stored if module.graph_json is None else None  # parameters that are part of the code
+    return GraphModule(runtime.create_graph_module(graph_json_str, linked, module, device))
 
 
 def library_module(library: object) -> Module:  # a runtime Module, or what relay.build and lib.get_lib() return

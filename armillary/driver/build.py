@@ -50,7 +50,7 @@ from armillary.relay.transform.normal_form._states import declare_states, states
 from armillary.relay.transform.partition.partition_graph import FALLBACK
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target
-from armillary.target.target import host_target, is_for_system_lib, target_with_host, warn_of_attributes
+from armillary.target.target import host_target, is_for_system_lib, links_params, target_with_host, warn_of_attributes
 from armillary.transform import PassContext
 
 with deferred():
@@ -119,6 +119,8 @@ def build(
     result.offload_report = report
     result.is_system_lib = is_for_system_lib(result.target, runtime)
     if not is_package:
+        if links_params(result.target, executor):
+            result.link_params()
         return result
     return aot_library(result, astext(_as_module(ir_mod)), _workspace_alignment(executor), *pools)
 

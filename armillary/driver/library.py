@@ -31,6 +31,7 @@ from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
 from armillary.base.lazy import deferred
+from armillary.codegen.c.constants import linked_parameters
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
 from armillary.codegen.object.elf_merge import merged_object
@@ -77,6 +78,7 @@ class FunctionLibrary:
         self.other_names: dict[str, str] = {}  # of functions, by what else they may be asked for
         self.is_system_lib = False  # objects of it register themselves where they are linked
         self.are_kernels = False  # a network's, whose names say what they compute
+        self.linked = Weights({})  # parameters that are part of the code: the executor's option link-params
 
     @property
     def externs(self) -> tuple[str, ...]:
@@ -112,7 +114,10 @@ class FunctionLibrary:
             except ExecutionError:
                 return 0
 
-        return runtime.Module.from_symbols(self.descriptor, resolve, keep_alive=loaded)
+        module = runtime.Module.from_symbols(self.descriptor, resolve, keep_alive=loaded)
+        if self.linked:
+            module.stored = self._linked_blob()
+        return module
 
     is_dso_exportable = True
 
@@ -167,7 +172,10 @@ class FunctionLibrary:
         """The text of the functions: "ll" (or "c" for the C target) by default; also "asm", "c", "tir"."""
         if not isinstance(fmt, str):
             raise TypeMismatch(f"the form of a text is a string, got {fmt!r}", hint='such as "ll", "asm", "c" or "tir"')
-        return self._source(fmt) if self._source is not None else ""
+        text = self._source(fmt) if self._source is not None else ""
+        if self.linked and fmt in ("c", "") and self._host.kind.name == "c":
+            return text + linked_parameters(self.linked)
+        return text
 
     @boundary("save")
     def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
@@ -180,7 +188,7 @@ class FunctionLibrary:
         if form in ("o", "obj") and self.is_system_lib:
             self._export_static(Path(file_name).with_suffix(".o"), None, None)
         elif form in ("o", "obj"):
-            merged = merged_object(self.objects, FunctionLibrary._data(self))
+            merged = merged_object(self.objects, self._data())
             if merged is None and len(self.objects) == 1:
                 merged = self.objects[0]  # of another kind of machine: the code alone
             if merged is None:
@@ -194,7 +202,7 @@ class FunctionLibrary:
 
     def _export_static(self, path: Path, network: Network | None, linker: Compiler) -> None:
         """Write what registers itself where it is linked: the functions, and a network."""
-        held = self.params.held if network is not None and isinstance(self, GraphLibrary) else {}
+        held = self.weights.held if network is not None and isinstance(self, GraphLibrary) else {}
         stream = io.BytesIO()
         write_params(stream.write, held)
         parts = self.objects, self.descriptor, network, stream.getvalue()
@@ -209,7 +217,16 @@ class FunctionLibrary:
 
     def _data(self) -> dict[str, bytes]:
         """Data symbols of the exported library."""
-        return {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
+        data = {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
+        if self.linked and not isinstance(self, GraphLibrary):  # which writes them as its parameters
+            blob = self._linked_blob()
+            data |= {_PARAMS: blob, "armillary_params_size": len(blob).to_bytes(8, "little")}
+        return data
+
+    def _linked_blob(self) -> bytes:
+        stream = io.BytesIO()
+        write_params(stream.write, self.linked.held)
+        return stream.getvalue()
 
     def _sealed(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
         """Link, with a checksum at the end of the file."""
@@ -313,7 +330,7 @@ class FunctionLibrary:
 
     def _code(self, cc: Compiler, options: Sequence[str], linked: bool) -> bytes:
         """What a package holds: one object of all, or a library where somebody asks for it or it has to be."""
-        data = FunctionLibrary._data(self)
+        data = self._data()
         if not (linked or cc is not None or options) and links_itself(self._host):
             result = merged_object(self.objects, data)
             if result is not None:
@@ -369,11 +386,19 @@ class GraphLibrary(FunctionLibrary):
         self.are_kernels = True
         self.offload_report: OffloadReport | None = None  # what runs where, and why
 
+    @property
+    def weights(self) -> Weights:
+        """The parameters, those too that are linked in."""
+        return self.linked or self.params
+
+    def link_params(self) -> None:
+        """Make the parameters part of the code: the functions carry them, and `params` has none to be set."""
+        self.linked, self.params = self.params, Weights({})
+
     def __repr__(self) -> str:
-        size = sum(weight.nbytes for weight in self.params.held.values()) / 1e6
-        return (
-            f"GraphLibrary({len(self.kernels)} kernels for {self.target}; {len(self.params)} parameters, {size:.1f} MB)"
-        )
+        size = sum(weight.nbytes for weight in self.weights.held.values()) / 1e6
+        count = len(self.kernels), len(self.weights)
+        return f"GraphLibrary({count[0]} kernels for {self.target}; {count[1]} parameters, {size:.1f} MB)"
 
     def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
         if name in (self.libmod_name, "default"):
@@ -393,19 +418,20 @@ class GraphLibrary(FunctionLibrary):
             return _param_of(library(), name)
 
         loaded = vars(self).setdefault("_loaded", runtime.shared_weights.LoadedOnce())  # one, whichever thread is first
-        return runtime.create_graph_module(self.graph_json, self.params, self.module, devices, restore, loaded)
+        return runtime.create_graph_module(self.graph_json, self.weights, self.module, devices, restore, loaded)
 
     def _without_params(self) -> GraphLibrary:
         """The network without its parameters, which whoever runs it sets: set_input(**params) or load_params."""
         parts = self.target, self.objects, self.descriptor, self._externs, self.get_source, self.graph_json
         result = GraphLibrary(*parts, {}, self.libmod_name)
+        result.linked = self.linked
         result.is_system_lib, result.offload_report = self.is_system_lib, self.offload_report
         return result
 
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""
         library = FunctionLibrary(self.target, self.objects, self.descriptor, self._externs, self._source)
-        library.is_system_lib, library.are_kernels = self.is_system_lib, True
+        library.is_system_lib, library.are_kernels, library.linked = self.is_system_lib, True, self.linked
         return library
 
     @property
@@ -429,20 +455,20 @@ class GraphLibrary(FunctionLibrary):
 
     def _network(self) -> Network:
         symbol = f"{_PARAMS}_{blake2b(self.graph_json.encode(), digest_size=8).hexdigest()}"
-        return Network(self.libmod_name, self.graph_json, symbol, params_size(self.params.held))
+        return Network(self.libmod_name, self.graph_json, symbol, params_size(self.weights.held))
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
-        graph, size = self.graph_json.encode(), params_size(self.params.held)
+        graph, size = self.graph_json.encode(), params_size(self.weights.held)
         data: dict[str, bytes] = self._data() | {
             "armillary_graph_json": graph + b"\0",
             "armillary_graph_json_size": len(graph).to_bytes(8, "little"),
             "armillary_params_size": size.to_bytes(8, "little"),
         }
         if callable(cc) or not self._append_params(path, data, size, cc, options):
-            self._sealed(path, data | {_PARAMS: self.params.held}, cc, options)
+            self._sealed(path, data | {_PARAMS: self.weights.held}, cc, options)
 
     def _export_package(self, path: Path, make_code: Callable[[], bytes]) -> None:
-        save_network(path, make_code, self.graph_json, self.params.held)
+        save_network(path, make_code, self.graph_json, self.weights.held)
 
     def _append_params(
         self, path: Path, data: Mapping[str, bytes], size: int, cc: Compiler, options: Sequence[str]
@@ -458,7 +484,7 @@ class GraphLibrary(FunctionLibrary):
         with written_atomically(path, mode, most) as file, WriteBehind(file, sums=True) as stream:
             stream.write(head)
             stream.section()
-            write_params(stream.write, self.params.held)
+            write_params(stream.write, self.weights.held)
             head_crc, params_crc = stream.section()
             stream.write(trailer(size + len(head), head_crc, len(head), size, params_crc))
             stream.section()  # everything is in the file
@@ -481,7 +507,7 @@ def _param_of(library: GraphLibrary | None, name: str) -> Array:
     if library is None:
         hint = "keep the library, or call get_input before the first run"
         raise ExecutionError(f"the values of parameter {name!r} went with the library", hint=hint)
-    return library.params[name]
+    return library.weights[name]
 
 
 def _data_lines(data: Mapping[str, Data], folder: Path) -> list[str]:

@@ -307,6 +307,15 @@ def is_for_system_lib(target: Target, runtime: object = None) -> bool:
     return bool(host_target(target).attrs.get("system-lib") or options.get("system-lib"))
 
 
+def links_params(target: Target, executor: object = None) -> bool:
+    """Whether a build's parameters become part of its code: its target says so, or the executor's options.
+
+    `executor` is a relay.backend.Executor or None.
+    """
+    options = getattr(executor, "options", None) or {}
+    return bool(target.attrs.get("link-params") or options.get("link-params"))
+
+
 def _stated(target: Target) -> list[str]:
     """The attributes whose values are not the usual ones."""
     usual = {**HOSTED_DEFAULTS, **target.kind.defaults}

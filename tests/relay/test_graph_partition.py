@@ -294,9 +294,24 @@ def test_accumulation_type_can_be_set_per_operator() -> None:
     assert evaluate(after, [X]).dtype == np.float16
 
 
-def test_graph_without_contractions_is_returned_as_it_is() -> None:
-    module = IRModule.from_expr(relay.nn.relu(relay.add(var("x", shape=X.shape), weights(4, 1, 1))))
+def test_graph_of_sensitive_operators_is_returned_as_it_is() -> None:
+    module = IRModule.from_expr(relay.nn.softmax(relay.exp(var("x", shape=X.shape))))
     assert T.ToMixedPrecision()(module) is module
+
+
+def test_cheap_operators_over_inputs_and_constants_are_half() -> None:
+    before = IRModule.from_expr(relay.nn.relu(relay.add(var("x", shape=X.shape), weights(4, 1, 1))))
+    after = T.ToMixedPrecision()(before)
+    assert evaluate(after, [X]).dtype == np.float16
+    same(T.ToMixedPrecision(keep_orig_output_dtype=True)(before), before, 2e-2)
+
+
+def test_bounds_that_half_precision_lacks_stay_whole() -> None:
+    clipped = IRModule.from_expr(relay.clip(var("x", shape=X.shape), -128000.0, 128000.0))
+    assert T.ToMixedPrecision("float16")(clipped) is clipped
+    assert casts(T.ToMixedPrecision("bfloat16")(clipped)) == 1
+    half = T.ToMixedPrecision()(IRModule.from_expr(relay.clip(var("x", shape=X.shape), 0.0, float("inf"))))
+    assert casts(half) == 1
 
 
 def test_operator_without_category_is_an_error_a_warning_or_left_alone() -> None:

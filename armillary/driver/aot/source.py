@@ -18,12 +18,10 @@ from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.base.names import identifier
 from armillary.base.record import record
+from armillary.codegen.c.constants import constant_array
 from armillary.errors import UnsupportedError
 
 _NOP = "__nop"
-_ROW = 16  # numbers of a constant in a line
-_C_TYPES = {"float32": "float", "float64": "double", "bool": "uint8_t"}
-_C_TYPES |= {f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 Place = tuple[str, int]  # a C expression of bytes, and how many of them lie before
 Places = dict[int, Place]  # by entry of the graph
 
@@ -171,6 +169,7 @@ def main_source(package: Package) -> str:
     body = "\n".join(f"  {line}" for line in lines)
     memory = f"_Alignas({package.alignment_of_workspace}) uint8_t workspace[{package.workspace_bytes}]"
     return f"""#include "tvmgen_{package.name}.h"
+#include <math.h>
 #include <string.h>
 
 {declared}
@@ -197,7 +196,7 @@ def _places(package: Package) -> tuple[Places, list[str]]:
     for k, node in enumerate(spec.nodes):
         if node.name in package.values and k in used:
             name = f"constant_{k}"
-            definitions.append(_constant(name, np.asarray(package.values[node.name])))
+            definitions.append(constant_array(name, np.asarray(package.values[node.name])))
             places[spec.entry(k)] = f"(uint8_t *){name}", 0
             if node.op == "null":
                 by_storage[spec.storage_ids[spec.entry(k)]] = places[spec.entry(k)]
@@ -220,27 +219,6 @@ def _field(owner: str, name: str) -> Place:
 
 def _text(place: Place) -> str:
     return f"{place[0]} + {place[1]}" if place[1] else place[0]
-
-
-def _constant(name: str, value: Array) -> str:
-    """The bytes of a constant as an array of its type; what C has no type for, as bytes."""
-    kind = _C_TYPES.get(str(value.dtype))
-    flat = np.ascontiguousarray(value).reshape(-1)
-    if kind is None:
-        kind, flat = "uint8_t", flat.view(np.uint8)
-    elif flat.dtype.kind == "f":
-        kind, flat = f"uint{flat.dtype.itemsize * 8}_t", flat.view(f"u{flat.dtype.itemsize}")
-    elif flat.dtype.kind == "b":
-        flat = flat.view(np.uint8)
-    suffix = "ull" if kind == "uint64_t" else "u" if kind.startswith("u") else "ll" if kind == "int64_t" else ""
-    texts = [_number(int(v)) + suffix for v in flat] or ["0"]
-    rows = [", ".join(texts[k : k + _ROW]) for k in range(0, len(texts), _ROW)]
-    body = ",\n  ".join(rows)
-    return f"static const _Alignas(64) {kind} {name}[{max(1, flat.size)}] = {{\n  {body}\n}};\n"
-
-
-def _number(value: int) -> str:
-    return f"(-{-value - 1} - 1)" if value < -(2**31) + 1 else str(value)
 
 
 def _call(package: Package, index: int, places: Places) -> list[str]:

@@ -96,7 +96,7 @@ def normal(
         raise TypeMismatch(f"{op}: data has {len(x.shape)} dimensions, its layout {layout} has {len(letters(layout))}")
     if attrs.out_layout not in ("", layout):
         raise TypeMismatch(f"{op}: out_layout {attrs.out_layout!r} must equal layout {layout!r}")
-    pool = Pool(
+    return Pool(
         spatial_axes(op, layout, rank),
         per_axis(op, "pool_size", attrs.pool_size, rank),
         per_axis(op, "strides", attrs.strides, rank),
@@ -104,10 +104,12 @@ def normal(
         pad_pairs(op, attrs.padding, rank),
         bool(attrs.ceil_mode),
     )
-    for pair, kernel, dilation in zip(pool.pads, pool.kernel, pool.dilation, strict=True):
-        if max(pair) >= extent(kernel, dilation):
-            raise TypeMismatch(f"{op}: padding {pair} must be smaller than the window, {extent(kernel, dilation)}")
-    return pool
+
+
+def has_empty_windows(pool: Pool) -> bool:
+    """Whether a window may lie in the padding alone: its maximum is the least number, its mean 0."""
+    axes = zip(pool.pads, pool.kernel, pool.dilation, strict=True)
+    return any(max(pair) >= extent(kernel, dilation) for pair, kernel, dilation in axes)
 
 
 def infer_pool(op: str, attrs: PoolAttrs, rank: int, data: Type) -> TensorType:
@@ -170,8 +172,14 @@ def fold(pool: Pool, x: Array, start: object, step: Callable[[Array, Array], Arr
     return out
 
 
+def _bottom(pool: Pool, dtype: str) -> float:
+    """What padding is to a maximum; where windows hold nothing else, the least number, which is what comes out."""
+    is_float = DType(dtype).is_float
+    return float(np.finfo(DType(dtype).numpy).min) if is_float and has_empty_windows(pool) else lowest(dtype)
+
+
 def _reference_max(pool: Pool, attrs: object, x: Array) -> Array:
-    bottom = x.dtype.type(lowest(x.dtype.name))
+    bottom = x.dtype.type(_bottom(pool, x.dtype.name))
     return fold(pool, x, bottom, np.maximum, bottom)
 
 
@@ -220,7 +228,7 @@ def _reduce(pool: Pool, x: Tensor, fill: float, combine: AnyFunction, tag: str) 
 
 
 def _compute_max(pool: Pool, attrs: object, x: Tensor) -> Tensor:
-    return _reduce(pool, x, lowest(x.dtype), te.max, "pool_max")
+    return _reduce(pool, x, _bottom(pool, x.dtype), te.max, "pool_max")
 
 
 def _compute_avg(pool: Pool, attrs: AveragePoolAttrs, x: Tensor) -> Tensor:
@@ -247,7 +255,7 @@ def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
             first: te.Index = 0 if include else T.maximum((dilation - 1 - start) // dilation, 0)
             end = x.shape[a] + (after if include else 0)
             last = T.minimum((end - start + (dilation - 1)) // dilation, kernel)
-            count = count * (last - first)
+            count = count * (T.maximum(last - first, 0) if has_empty_windows(pool) else last - first)
         divisor = count if isinstance(count, int) else T.maximum(count, 1)
         return T.cast(T.div(total(*index), T.cast(T.convert(divisor), total.dtype)), x.dtype)
 
@@ -261,6 +269,7 @@ def _samples(op: Op, rank: int, average: bool) -> Iterator[Sample]:
     ceil = make(pool_size=(3,) * rank, strides=(2,) * rank, padding=(1,) * rank, ceil_mode=True)
     yield Sample(ceil, (f32(2, 2, *size),))
     yield Sample(make(pool_size=(2,) * rank, dilation=(2,) * rank, padding=(0, 1) * rank), (f32(1, 2, *size),))
+    yield Sample(make(pool_size=(2,) * rank, padding=(2,) * rank + (3,) * rank), (f32(1, 2, *size),))
     if average:
         counted = make(pool_size=(3,) * rank, padding=(1,) * rank, count_include_pad=True)
         yield Sample(counted, (f32(1, 2, *size),))
@@ -274,7 +283,6 @@ def _bad_samples(op: Op, rank: int) -> Iterator[BadSample]:
     make: Any = op.attrs_class
     yield BadSample(make(pool_size=(9,) * rank), (f32(1, 2, *(4,) * rank),), "the window does not fit")
     yield BadSample(make(), (f32(1, 2),), "data has 2 dimensions")
-    yield BadSample(make(pool_size=(2,) * rank, padding=(2,) * rank), (f32(1, 2, *(4,) * rank),), "smaller than")
 
 
 def _windowed(kind: str, rank: int) -> Op:

@@ -29,7 +29,7 @@ KIND = TargetKind(
         **{f"fast-math-{flag}": bool for flag in FAST_MATH},
         **HOSTED,
     },
-    defaults={"link-params": False},  # a label: parameters are in the library either way
+    defaults={"link-params": False},
     refused={
         "cl-opt": "LLVM's command-line options are global to the process",
     },

@@ -28,7 +28,7 @@ from armillary.backends.cpu.loops import (
     keeps_shape,
     static_extent,
 )
-from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
+from armillary.backends.cpu.pool.planes import empty_windows, is_parted, pools, spell_out
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.base.extent import Known, bounds
@@ -54,7 +54,7 @@ def _applies(workload: Workload) -> str | None:
         return "only float32, and maxima of bytes, in NCHW[n]c"
     if not all(isinstance(d, int) and d > 0 for d in data.shape):
         return "shapes are not known"
-    return None
+    return empty_windows(workload)
 
 
 def element_along(

@@ -18,7 +18,7 @@ from armillary.backends.candidate import Candidate
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
 from armillary.backends.cpu.loops import compute_in_tile, fuse_all, static_extent
 from armillary.backends.cpu.pool.blocked import MAX_COLUMNS, MAX_ELEMENTS, element_along, larger, windows_in_registers
-from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
+from armillary.backends.cpu.pool.planes import empty_windows, is_parted, pools, spell_out
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops.nn._windows import reduce_axes
@@ -46,7 +46,7 @@ def _applies(workload: Workload) -> str | None:
     pool = normal(workload.op.name, attrs, 2, data)
     if math.prod(pool.kernel) > MAX_WINDOW or is_parted(pool):
         return f"a window of {'x'.join(map(str, pool.kernel))} is too large to be spelled out"
-    return None
+    return empty_windows(workload)
 
 
 def pool_compute(op: str, attrs: AveragePoolAttrs, x: te.Tensor) -> te.Tensor:

@@ -25,7 +25,7 @@ from armillary.backends.workload import Workload
 from armillary.base.aliases import AnyFunction
 from armillary.ops._deferred import T
 from armillary.ops.nn._windows import lowest
-from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal
+from armillary.ops.nn.pool import Pool, has_empty_windows, infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
 
@@ -51,7 +51,13 @@ def _applies(workload: Workload) -> str | None:
         return "only float32, and maxima of bytes, in NCHW"
     if not all(isinstance(d, int) and d > 0 for d in data.shape):
         return "shapes are not known"
-    return None
+    return empty_windows(workload)
+
+
+def empty_windows(workload: Workload) -> str | None:
+    """Windows that lie in the padding alone are for the loops that ask for each element."""
+    pool = normal(workload.op.name, workload.attrs, 2, workload.types[0])  # type: ignore[arg-type]
+    return "windows may lie in the padding alone" if has_empty_windows(pool) else None
 
 
 def pools(op: str, data: TensorType) -> bool:

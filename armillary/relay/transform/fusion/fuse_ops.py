@@ -37,11 +37,14 @@ DEEPEST = 96  # calls of a kernel: lowering a chain of them walks as many expres
 
 
 @define_pass("fuse-ops")
-def fuse_ops(module: IRModule, *, fuse_opt_level: int = -1) -> IRModule:
-    """Group calls into primitive functions; `fuse_opt_level` -1 means that of the PassContext."""
+def fuse_ops(module: IRModule, *, fuse_opt_level: int = -1, deepest: int = 0) -> IRModule:
+    """Group calls into primitive functions; `fuse_opt_level` -1 means that of the PassContext.
+
+    `deepest` is the largest number of calls in one kernel whatever the context says, 0 for none.
+    """
     context = PassContext.current()
     level = context.opt_level if fuse_opt_level < 0 else fuse_opt_level
-    depth = min(context.get(MAX_DEPTH), DEEPEST) if level > 0 else 1
+    depth = min(context.get(MAX_DEPTH), deepest or context.get(MAX_DEPTH)) if level > 0 else 1
     inside = LARGEST_SPLAT if context.get(LINK_PARAMS) else 1
     module = rewrite_module(module, _stop_at_fields)
     return on_functions(module, partial(_fuse, max_depth=depth if level > 0 else 0, inside=inside))

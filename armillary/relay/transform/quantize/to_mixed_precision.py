@@ -1,9 +1,10 @@
 """to-mixed-precision: compute in float16 (or bfloat16) what gains from it, and in float32 what would lose by it.
 
 In: a module. Out: the same with casts, so that contractions take and give the mixed type (ALWAYS), cheap operators do
-where their inputs already are in it (FOLLOW), and the sensitive ones stay as they were (NEVER). Invariant: a value is
-cast to a type once; operators without floats are untouched, as are contractions of bytes dequantised, which a build
-computes in integers (fake-quantization-to-integer); branches, lets and calls of functions see the old types.
+where their inputs are in it, variables or constants (FOLLOW), and the sensitive ones stay as they were (NEVER).
+Invariant: a value is cast to a type once; operators without floats are untouched, as are contractions of bytes
+dequantised, which a build computes in integers (fake-quantization-to-integer); branches, lets and calls of functions
+see the old types.
 `missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
 Sums of 16-bit floats are float32 in the kernels of a build, whatever `out_dtype` says (widen-small-floats).
 The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
@@ -31,6 +32,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from armillary.base.aliases import AnyFunction
 from armillary.base.dtype import DType
 from armillary.errors import ConfigError, UnsupportedError
@@ -39,6 +42,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGet
 from armillary.relay.op import OPS, Op, register_op_attr
 from armillary.relay.op.facts import Precision
 from armillary.relay.transform._rules import call, on_functions
+from armillary.relay.transform.simplify.canonicalize_cast import is_cast
 from armillary.relay.types import TensorType, TupleType, Type
 from armillary.relay.walk import map_children, not_primitive, post_order
 from armillary.transform import PassContext, define_pass, register_config_option
@@ -163,7 +167,7 @@ class _Converter:
         elif category == Precision.ALWAYS and (self._are_quantized(expr) or not _reads_floats(expr)):
             return map_children(expr, self.restored)
         args = [self.get(a) for a in expr.args]
-        if category == Precision.FOLLOW and not self._are_mixed(args):
+        if category == Precision.FOLLOW and not (self._follows(expr, args) and _bounds_fit(expr.attrs, self.mixed)):
             category = Precision.NEVER
         if category == Precision.NEVER:
             return map_children(expr, self.restored)
@@ -194,13 +198,14 @@ class _Converter:
             self.warned.add(name)
             warnings.warn(f"{message}; it stays in its own precision", stacklevel=2)
 
-    def _are_mixed(self, args: Sequence[Expr]) -> bool:
-        """Whether at least one float input is in the mixed type, and the others are or cost little to bring there."""
+    def _follows(self, expr: Call, args: Sequence[Expr]) -> bool:
+        """Whether each float input is in the mixed type, or a variable or constant, which costs little."""
         parts = [part for arg in args for part in (arg.fields if isinstance(arg, Tuple) else (arg,))]
         floats = [part for part in parts if _has_float(part.checked_type)]
         mixed = [_is_all(part.checked_type, self.mixed) for part in floats]
         free = [isinstance(part, Constant | Var) for part in floats]
-        return any(mixed) and all(m or f for m, f in zip(mixed, free, strict=True))
+        is_free = bool(floats) and not is_cast(expr)  # which says itself which type is wanted
+        return (any(mixed) or is_free) and all(m or f for m, f in zip(mixed, free, strict=True))
 
     def _attrs(self, attrs: Any, accumulate: str) -> object:  # Any: each operator's attrs
         names = {f.name for f in dataclasses.fields(attrs)} if attrs is not None else set()
@@ -228,6 +233,12 @@ def _with_floats(ty: Type, dtype: DType) -> Type:
     if isinstance(ty, TupleType):
         return TupleType(tuple(_with_floats(f, dtype) for f in ty.fields))
     return TensorType(ty.shape, dtype) if isinstance(ty, TensorType) and ty.dtype.is_float else ty
+
+
+def _bounds_fit(attrs: object, dtype: DType) -> bool:
+    """Whether the type has the bounds between which an operator puts its input."""
+    limit = float(np.finfo(np.float16).max) if dtype == "float16" else np.inf
+    return not any(limit < abs(getattr(attrs, name, 0.0)) < np.inf for name in ("a_min", "a_max"))
 
 
 def _has_float(ty: Type) -> bool:

@@ -1,7 +1,8 @@
 """fold-explicit-padding: padding in front of a convolution or pooling becomes its own.
 
-In: a module. Out: the same without `nn.pad` in front of nn.conv1d/2d/3d (zeros), nn.max_pool1d/2d/3d (the lowest
-number) and nn.avg_pool1d/2d/3d (zeros that count), where only spatial axes are padded. Invariant: the same results.
+In: a module. Out: the same without `nn.pad` in front of nn.conv1d/2d/3d (zeros), qnn.conv2d (its zero point),
+nn.max_pool1d/2d/3d (the lowest number) and nn.avg_pool1d/2d/3d (zeros that count), where only spatial axes are padded.
+Invariant: the same results.
 
     def @main(%x: Tensor[(1, 2, 5, 5), float32], %w: Tensor[(2, 2, 3, 3), float32]) {
       %0 = nn.pad(%x, pad_width=[[0, 0], [0, 0], [1, 1], [2, 0]]);
@@ -22,7 +23,7 @@ import numpy as np
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, known_of
-from armillary.relay.transform._rules import op_name, rewrite_module
+from armillary.relay.transform._rules import op_name, rewrite_module, splat
 from armillary.transform import define_pass
 
 _CONVOLUTIONS = {f"nn.conv{n}d": n for n in (1, 2, 3)}
@@ -39,20 +40,22 @@ def fold_explicit_padding(module: IRModule) -> IRModule:
 
 def fold(expr: Expr) -> Expr | None:
     """conv(pad(x), w)  ->  conv(x, w)   if the padding is of spatial axes and of the value that counts for nothing"""
-    name = op_name(expr)
+    own_name = op_name(expr)
+    name, is_quantized = own_name.removeprefix("q"), own_name.startswith("qnn")  # as the plain operator is called
     if name not in _RANKS or not isinstance(expr, Call) or op_name(expr.args[0]) != "nn.pad":
         return None
     pad, attrs = expr.args[0], expr.attrs
     assert isinstance(pad, Call), "op_name is of calls"
     layout = str(getattr(attrs, "data_layout", "") or getattr(attrs, "layout", ""))
     widths = _spatial_widths(pad.attrs, layout)
-    if widths is None or not _is_neutral(name, pad, attrs):
+    if widths is None or not _is_neutral(name, is_quantized, pad, expr):
         return None
     own = _pairs(attrs.padding, len(widths))
     sums = [(a + c, b + d) for (a, b), (c, d) in zip(own, widths, strict=True)]
-    if name not in _CONVOLUTIONS and not _fits(attrs, sums):
-        return None
-    changed: dict[str, object] = {"padding": (*(before for before, _ in sums), *(after for _, after in sums))}
+    if pad.attrs.pad_value == float("-inf") and not _fits(attrs, sums):
+        return None  # the maximum of a window of nothing but padding is the least number that is finite
+    first, last = (tuple(pair[side] for pair in sums) for side in (0, 1))
+    changed: dict[str, object] = {"padding": first if is_quantized and first == last else first + last}
     if name in _AVERAGES and not any(map(any, own)):
         changed["count_include_pad"] = True
     return Call(expr.op, (pad.args[0], *expr.args[1:]), dataclasses.replace(attrs, **changed), expr.span)
@@ -72,7 +75,7 @@ def _spatial_widths(attrs: Any, layout: str) -> list[tuple[int, int]] | None:  #
 
 
 def _fits(attrs: Any, pads: list[tuple[int, int]]) -> bool:  # Any: attributes of a pooling
-    """Whether padding is smaller than the window: poolings have no more."""
+    """Whether padding is smaller than the window of a pooling."""
     sizes, steps = (_each(value, len(pads)) for value in (attrs.pool_size, attrs.dilation))
     return all(max(pair) < (n - 1) * d + 1 for pair, n, d in zip(pads, sizes, steps, strict=True))
 
@@ -82,7 +85,7 @@ def _each(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
     return values * rank if len(values) == 1 else values
 
 
-def _is_neutral(name: str, pad: Call, attrs: Any) -> bool:  # Any: attributes of the reader
+def _is_neutral(name: str, is_quantized: bool, pad: Call, reader: Call) -> bool:
     """Whether what is padded counts for nothing (or for what zeros count in an average)."""
     value, ty = pad.attrs.pad_value, known_of(pad)
     if ty is None:
@@ -91,9 +94,12 @@ def _is_neutral(name: str, pad: Call, attrs: Any) -> bool:  # Any: attributes of
         dtype = ty.dtype.numpy
         lowest = np.finfo(dtype).min if ty.dtype.is_float else np.iinfo(dtype).min
         return bool(value <= lowest)
+    if is_quantized:
+        zero = splat(reader.args[2])
+        return zero is not None and bool(value == zero)
     if value != 0:
         return False
-    return name in _CONVOLUTIONS or bool(attrs.count_include_pad) or not any(attrs.padding)
+    return name in _CONVOLUTIONS or bool(reader.attrs.count_include_pad) or not any(reader.attrs.padding)
 
 
 def _pairs(padding: int | tuple[int, ...], rank: int) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from armillary.backends.cpu.conv2d.pooled.cost import MAX_WINDOW, band_rows
 from armillary.backends.cpu.conv2d.pooled.space import pooled_of
 from armillary.backends.cpu.graph._kernel_pairs import Pair, join_pairs
 from armillary.ir import IRModule
-from armillary.ops.nn.pool import normal
+from armillary.ops.nn.pool import has_empty_windows, normal
 from armillary.relay.expr import typical_of
 from armillary.relay.transform._rules import op_name, tensor
 from armillary.target.cpu import CpuModel
@@ -44,6 +44,7 @@ def _pays(pair: Pair, cpu: CpuModel) -> bool:
     attrs = conv.attrs  # each Op has its own attrs class
     if attrs.groups != 1 or data.dtype != "float32" or len(data.shape) != 5:
         return False
-    if max(normal(op_name(pool), pool.attrs, 2, data).kernel) > MAX_WINDOW:
+    window = normal(op_name(pool), pool.attrs, 2, data)
+    if max(window.kernel) > MAX_WINDOW or has_empty_windows(window):
         return False
     return band_rows(pooled_of(op_name(pool), pool.attrs, data, math.prod(weight.static[1:5])), cpu) > 0
