@@ -28,7 +28,7 @@ from armillary.base.record import record
 from armillary.driver.concurrent_groups import concurrent_groups
 from armillary.driver.control_flow import COPY, emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.image_plan import Image, share_images
-from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
+from armillary.driver.load_time import is_before, is_pure, mark_load_time, mark_size_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
 from armillary.errors import InternalError, UnsupportedError
 from armillary.relay.binding import bind
@@ -129,9 +129,11 @@ def plan_graph(
         builder.plan.variants.clear()
     elif any(states_of(main) for main in mains):
         raise UnsupportedError("a network of several variants has no states", hint="compile one set of shapes")
-    mark_load_time(builder.plan.nodes, builder.plan.params, builder.is_pure)
-    _plan_storage(builder.plan, alignment)
-    return builder.plan
+    plan = builder.plan
+    mark_load_time(plan.nodes, plan.params, builder.is_pure)
+    mark_size_time(plan.nodes, plan.kernels, plan.params, {_shown(plan.nodes, head)[0] for head in plan.heads}, NOP)
+    _plan_storage(plan, alignment)
+    return plan
 
 
 class _Builder:
@@ -145,10 +147,7 @@ class _Builder:
         self.values: dict[int, list[tuple[int, int]]] = {}
         self.by_text: dict[str, Kernel] = {}
         self.by_function: dict[int, Kernel] = {}
-        # by device, type, shape, first bytes, memory
-        self.constants: dict[
-            tuple[int, str, tuple[int, ...], bytes, str], list[tuple[Weight, list[tuple[int, int]]]]
-        ] = {}
+        self.constants: dict[ConstantKey, list[tuple[Weight, list[tuple[int, int]]]]] = {}
         self.inputs: dict[tuple[str, TensorType], tuple[int, int]] = {}
         self.early: dict[int, bool] = {}  # nodes that depend on parameters alone, for load_time.py
         self.shared: dict[object, int] = {}  # those that variants share, by kernel, inputs and types
@@ -499,7 +498,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
             sizes.append(0 if plan.sizes else ty.nbytes)
             places.append(node.device)
             first.append(index)
-            external.append(node.func is None or is_load_time(node))  # what is loaded stays from run to run
+            external.append(node.func is None or is_before(node))  # what is loaded stays from run to run
         scopes += node.output_scopes
     for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
         external[plan.nodes[node_index].storage[output]] = True

@@ -29,6 +29,9 @@ class ViewError(TypeMismatch, ValueError):
     """A view that does not lie inside the tensor it is of."""
 
 
+_HOST = cpu()
+
+
 class NDArray:
     """A tensor on a device."""
 
@@ -56,7 +59,7 @@ class NDArray:
             array.flags.writeable = False  # what is written there would never reach the caller's array
         self._array = array
         self._dtype = dtype or dtype_of_array(array)
-        self._tensor = describe(array, self._dtype)
+        self._tensor: CTensor | None = describe(array, self._dtype)
 
     is_view = False  # each knows what it keeps alive
 
@@ -89,6 +92,8 @@ class NDArray:
     @property
     def tensor(self) -> CTensor:
         """The native view, valid while this object lives."""
+        if self._tensor is None:
+            self._tensor = describe(self._array, self._dtype)
         return self._tensor
 
     @property
@@ -132,6 +137,12 @@ class NDArray:
         return self._array.copy()
 
     asnumpy = numpy
+
+    def host_copy(self) -> NDArray:
+        """A tensor of the host with these values; who only wants its numbers waits for no native view of it."""
+        result = NDArray.__new__(NDArray)
+        result._array, result._dtype, result._tensor, result.device = self.numpy(), self._dtype, None, _HOST
+        return result
 
     @boundary("copyto", arguments=True)
     def copyto(self, target: NDArray | Array | Device, mem_copy: bool = True) -> NDArray:

@@ -55,10 +55,13 @@ static int64_t workspace_of(const arm_graph *g, const arm_node *node) {
   return rounded(g, node, node->bound.workspace) + node->bound.thread_workspace * g->max_threads; /* on a device: the first alone */
 }
 
+/* When parameters are set or sizes are bound. */
+static int runs_before(const arm_node *node) { return node->is_load || node->is_sized; }
+
 static int32_t members(const arm_graph *g, int32_t begin, int32_t end, int32_t *found) {
   int32_t count = 0;
   for (int32_t i = begin; i < end; i++)
-    if (g->nodes[i].kind == ARM_NODE_CALL && !g->nodes[i].is_load) found[count++] = i;
+    if (g->nodes[i].kind == ARM_NODE_CALL && !runs_before(&g->nodes[i])) found[count++] = i;
   return count;
 }
 
@@ -88,7 +91,7 @@ static int32_t group_end_of(const arm_graph *g, int32_t begin, int64_t limit) {
   for (int32_t i = end; i < g->num_nodes; i++) {
     const arm_node *node = &g->nodes[i];
     if (begins_a_variant(g, i)) break;
-    if (node->kind == ARM_NODE_INPUT || node->is_load) continue;
+    if (node->kind == ARM_NODE_INPUT || runs_before(node)) continue;
     if (node->owner != g->nodes[begin].owner) break;
     if (node->kind == ARM_NODE_ALIAS && is_in_place(g, node)) continue;
     if (node->kind != ARM_NODE_CALL || !may_join(g, begin, i, limit)) break;
@@ -123,7 +126,7 @@ void arm_concurrent_plan(arm_graph *g) {
     limits[d] = most > FREE_WORKSPACE ? most : FREE_WORKSPACE;
   }
   for (int32_t i = 0; i < g->num_nodes; i++) {
-    if (g->nodes[i].kind != ARM_NODE_CALL || g->nodes[i].is_load || g->nodes[i].is_concurrent) continue;
+    if (g->nodes[i].kind != ARM_NODE_CALL || runs_before(&g->nodes[i]) || g->nodes[i].is_concurrent) continue;
     int32_t end = g->nodes[i].group_end = group_end_of(g, i, limits[g->nodes[i].device]);
     widen(g, g->nodes[i].device, lay_out(g, i, end));
     for (int32_t k = i + 1; k < end; k++) g->nodes[k].is_concurrent = 1;

@@ -202,7 +202,8 @@ int arm_graph_create_over(const char *json, size_t size, arm_module *module, con
   for (; g->num_devices < num_devices; g->num_devices++) g->devices[g->num_devices].device = devices[g->num_devices];
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
-  if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || arm_stages_plan(g, &error) != 0 || arm_sizes_place(g, &error) != 0 ||
+  if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || arm_stages_plan(g, &error) != 0 ||
+      arm_sizes_plan(g, &error) != 0 || arm_sizes_place(g, &error) != 0 ||
       allocate_storages(g, &error) != 0 ||
       bind_nodes(g, &error) != 0 || arm_graph_make_workspaces(g, &error) != 0) {
     arm_graph_destroy(g);
@@ -319,6 +320,7 @@ void arm_graph_was_set(arm_graph *g, int32_t storage) {
   s->is_set = 1;
   s->is_released = s->is_stored = 0;
   if (s->last_load >= 0) s->is_fresh = g->is_stale = 1;
+  if (s->feeds_sized) g->has_new_sizes = 1;
   (void)is_kept_by_library(g, s, 1);
 }
 
@@ -440,7 +442,7 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
   const arm_storage *storage = &g->storages[entry->storage];
   int is_shared = entry->bytes >= MIN_SHARED_BYTES && g->max_threads > 1; /* copied by all threads */
   if (arm_storage_device(g, storage).type != ARM_CPU || entry->extents != NULL) return 0;
-  return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && !storage->users &&
+  return g->num_variants == 1 && !is_shared && storage->last_load < 0 && !storage->feeds_sized && storage->owned && !storage->users &&
          storage->data == storage->owned && !is_kept_by_library(g, storage, 0);
 }
 
@@ -493,7 +495,7 @@ static int tick(const arm_graph *g, arm_clock *clock, int node, arm_error *error
 int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *clock, arm_error *error) {
   for (int i = begin; i < end; i++) {
     const arm_node *node = &g->nodes[i];
-    if (node->owner != owner || node->is_load) continue; /* run by its branch or loop; run when loading */
+    if (node->owner != owner || node->is_load || node->is_sized) continue; /* run by its branch or loop, or before */
     if (node->kind == ARM_NODE_CALL) {
       int is_timed = clock != NULL && clock->seconds != NULL;
       int is_alone = is_timed || node->is_concurrent || node->group_end > end;
@@ -530,7 +532,10 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
   int status = check_inputs(g, error);
   if (status == 0) status = arm_sizes_bind(g, error);
   if (status == 0 && g->is_unchecked) status = arm_places_check(g, error);
+  g->has_new_sizes |= g->is_stale;
   if (status == 0 && g->is_stale) status = arm_load_expand(g, 1, error);
+  int is_new = g->has_new_sizes;
+  if (status == 0 && is_new) status = arm_sizes_run(g, error);
   if (seconds != NULL) memset(seconds, 0, sizeof *seconds * (size_t)(end - begin));
   arm_clock clock = {seconds, seconds || trace ? arm_now() : 0, begin, end, trace, 0};
   if (trace != NULL) trace->start = clock.last;
@@ -547,6 +552,7 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
   arm_pool_leave(g->pool);
   if (clock.is_watched) (void)arm_device_watch(device, 0, error);
   status = arm_graph_end_run(g, status, error);
+  if (status == 0 && is_new) g->has_new_sizes = 0;
   if (status == 0 && end >= v->end) status = copy_heads(g, error);
   atomic_store(&g->running, 0);
   return status;

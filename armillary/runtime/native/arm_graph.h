@@ -30,6 +30,7 @@ typedef struct {
   uint64_t stamp;           /* when an input was set last: counts upwards, 0 is never */
   int32_t *inputs;          /* entries */
   int32_t is_load;          /* runs when parameters are set, not in an inference */
+  int32_t is_sized;         /* depends on sizes and parameters alone: runs when these have other values (arm_sizes.c) */
   arm_bound bound;          /* calls only, as all below */
   int32_t group_end;       /* where the calls end that run beside this one, the first of them: arm_concurrent.c */
   int32_t is_concurrent;        /* not the first of them */
@@ -70,6 +71,7 @@ typedef struct {
   int32_t last_load;               /* the last load-time node that reads it, or -1 */
   int32_t is_kept;                 /* read in inferences, or with another storage: stays after loading */
   int32_t is_fresh, is_released;   /* set since the load-time nodes ran; given back after they did */
+  int32_t feeds_sized;             /* a node that is_sized reads it */
   int32_t is_stored;               /* its values can be had again from where they are stored, so it may be given back */
 } arm_storage;
 
@@ -110,6 +112,7 @@ struct arm_graph {
   arm_stage *stages;        /* of which the first is not used; NULL: data says no size */
   int32_t *size_stages, num_stages;
   int32_t is_resized, is_unplaced; /* an input has another shape; binding its sizes has failed */
+  int32_t has_new_sizes;   /* since the nodes that are is_sized ran, or parameters that they read */
   void **copy_out;         /* per head: where to copy the result after a run, or NULL */
   size_t memory;
   int32_t is_unchecked;       /* users gave memory to inputs: whether it overlaps what is written is not known yet */
@@ -163,6 +166,8 @@ void arm_sizes_take(arm_graph *graph, arm_entry *entry, const arm_tensor *value)
 int arm_sizes_place(arm_graph *graph, arm_error *error);
 int arm_sizes_place_stage(arm_graph *graph, int32_t stage, arm_error *error); /* shapes, places, pointers, calls */
 int arm_sizes_bind(arm_graph *graph, arm_error *error);
+int arm_sizes_plan(arm_graph *graph, arm_error *error); /* nodes that are is_sized: what they read */
+int arm_sizes_run(arm_graph *graph, arm_error *error);
 void arm_sizes_free(arm_graph *graph);
 
 /* Extents that must be equal: memory/arm_equal.c. Stage: of those outside of branches and loops. */

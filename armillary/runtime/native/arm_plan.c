@@ -59,6 +59,8 @@ static int read_call(reader *r, int32_t row, arm_node *node, int32_t index) {
   const char *name = r->json.values[function].text;
   int32_t load = arm_json_get(&r->json, attrs, "load_time");
   node->is_load = load >= 0 && KIND(r, load) == ARM_TEXT && strcmp(r->json.values[load].text, "1") == 0;
+  int32_t sized = arm_json_get(&r->json, attrs, "size_time");
+  node->is_sized = !node->is_load && sized >= 0 && KIND(r, sized) == ARM_TEXT;
   int is_copy = strcmp(name, "__copy") == 0; /* from one device to another, or into a place of its own */
   if (is_copy || strcmp(name, "__nop") == 0) {
     node->kind = ARM_NODE_ALIAS;

@@ -340,7 +340,55 @@ int arm_sizes_bind(arm_graph *g, arm_error *error) {
   arm_stages_stale(g, 0);
   if (arm_sizes_place_stage(g, 0, error) != 0) return -1;
   g->is_resized = g->is_unplaced = 0;
+  g->has_new_sizes = 1;
   g->is_unchecked = 1; /* places are others now */
+  return 0;
+}
+
+/* ---- what depends on sizes alone ---- */
+
+/* Its results stay from run to run, so nothing else may write them. */
+static int plan_sized(arm_graph *g, const arm_node *node, const char *is_written, arm_error *error) {
+  if (node->kind != ARM_NODE_CALL || node->owner >= 0 || node->stage > 0)
+    return arm_fail(error, "graph: node %s: only a call outside branches, of sizes of inputs, has size_time", node->name);
+  for (int32_t k = 0; k < node->num_outputs; k++) {
+    int32_t s = g->entries[node->first_entry + k].storage;
+    if (g->storages[s].offset >= 0 || g->storages[s].is_input || is_written[s])
+      return arm_fail(error, "graph: node %s has size_time, and its result no memory of its own", node->name);
+  }
+  for (int32_t k = 0; k < node->num_inputs; k++) {
+    int32_t s = g->entries[node->inputs[k]].storage;
+    if (is_written[s]) return arm_fail(error, "graph: node %s has size_time, and reads what a run computes", node->name);
+    g->storages[s].feeds_sized = 1;
+  }
+  g->has_new_sizes = 1;
+  return 0;
+}
+
+int arm_sizes_plan(arm_graph *g, arm_error *error) {
+  char *is_written = arm_zalloc((size_t)g->num_storages + 1, 1);
+  if (is_written == NULL) return arm_fail(error, "graph: out of memory");
+  for (int32_t i = 0; i < g->num_nodes; i++)
+    for (int32_t k = 0; k < g->nodes[i].num_outputs; k++) {
+      const arm_node *node = &g->nodes[i];
+      int is_view = node->kind == ARM_NODE_ALIAS && node->num_inputs == 1 &&
+                    g->entries[node->inputs[0]].storage == g->entries[node->first_entry].storage;
+      if (node->kind != ARM_NODE_INPUT && !node->is_load && !node->is_sized && !is_view)
+        is_written[g->entries[node->first_entry + k].storage] = 1;
+    }
+  int status = 0;
+  for (int32_t i = 0; i < g->num_nodes && status == 0; i++)
+    if (g->nodes[i].is_sized) status = plan_sized(g, &g->nodes[i], is_written, error);
+  free(is_written);
+  return status;
+}
+
+int arm_sizes_run(arm_graph *g, arm_error *error) {
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    arm_node *node = &g->nodes[i];
+    int32_t code = node->is_sized ? arm_bound_run(&node->bound, g->pool, g->max_threads) : 0;
+    if (code != 0) return arm_node_failed(node, code, error);
+  }
   return 0;
 }
 

@@ -62,24 +62,10 @@ def tiled(
     mask: te.Tensor | None,
 ) -> te.Tensor:
     """The stages over padded rows and keys."""
-    q, k, v = (reader(attrs, n, x) for n, x in enumerate((query, key, value)))
+    q, v = reader(attrs, 0, query), reader(attrs, 2, value)
     lanes = plan.lanes
     rows, keys = _up(size.t, plan.rows), _up(size.s, lanes)
-
-    def packed_key(b: te.Expr, h: te.Expr, block: te.Expr, d: te.Expr, lane: te.Expr) -> te.Expr:
-        at = block * lanes + lane
-        inside = k(b, h, at, d)
-        return (
-            inside
-            if keys == size.s
-            else te.if_then_else(te.likely(at < to_expr(size.s)), inside, T.const(0.0, "float32"))
-        )
-
-    heads = -(-size.h // attrs.shared)
-    whole = (size.b, heads, keys // lanes, size.d, lanes)
-    by_kv_head = AttentionAttrs(**{**attrs.__dict__, "shared": 1})
-    k = reader(by_kv_head, 1, key)
-    packed = te.compute(whole, packed_key, name="attention_keys", tag=PACKED)
+    packed = _packed_keys(attrs, size, lanes, key)
     (d,), (s,) = reduce_axes([size.d], ["d"]), reduce_axes([size.s], ["s"])
 
     def row(t: te.Expr) -> te.Expr:
@@ -109,22 +95,42 @@ def tiled(
         lambda b, h, t, e: te.sum(powers(b, h, t, s) * v(b, h, s, e), axis=[s]),
         name="attention_mix",
     )
-    one = T.const(1.0, "float32")
+    return _divided(attrs, size, mixed, total)
+
+
+def _packed_keys(attrs: AttentionAttrs, size: Sizes, lanes: int, key: te.Tensor) -> te.Tensor:
+    """Keys in blocks of lanes, zeros behind the last one, by the heads of keys and values."""
+    keys, heads = _up(size.s, lanes), _up(size.h, attrs.shared) // attrs.shared
+    read = reader(AttentionAttrs(**{**attrs.__dict__, "shared": 1}), 1, key)
+
+    def element(b: te.Expr, h: te.Expr, block: te.Expr, d: te.Expr, lane: te.Expr) -> te.Expr:
+        at = block * lanes + lane
+        inside, zero = read(b, h, at, d), T.const(0.0, "float32")
+        return inside if keys == size.s else te.if_then_else(te.likely(at < to_expr(size.s)), inside, zero)
+
+    packed: te.Tensor = te.compute(
+        (size.b, heads, keys // lanes, size.d, lanes), element, name="attention_keys", tag=PACKED
+    )
+    return packed
+
+
+def _divided(attrs: AttentionAttrs, size: Sizes, mixed: te.Tensor, total: te.Tensor) -> te.Tensor:
+    """Sums of weighted values by the sums of their weights."""
+    one, zero = T.const(1.0, "float32"), T.const(0.0, "float32")
 
     def inverted(*index: te.Expr) -> te.Expr:
         sums = total(*index)
         if isinstance(size.s, int):
             return one / sums
-        return te.select(sums == T.const(0.0, "float32"), T.const(0.0, "float32"), one / sums)  # there may be no keys
+        return te.select(sums == zero, zero, one / sums)  # there may be no keys
 
-    inverse = te.compute((size.b, size.h, rows), inverted, name="attention_inverse")
+    inverse = te.compute(total.shape, inverted, name="attention_inverse")
 
     def element(*index: te.Expr) -> te.Expr:
         factor = inverse(*index[:3])
         return of_rows(attrs, factor, mixed(*index) * factor)
 
-    result: te.Tensor = placed(attrs, size, element, "attention")
-    return result
+    return placed(attrs, size, element, "attention")
 
 
 def _up(size: int, step: int) -> int:

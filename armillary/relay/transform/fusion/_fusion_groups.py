@@ -9,6 +9,7 @@ looking at its immediate post-dominator P (the node all of its consumers' paths 
 - round 1: an injective node or tuple joins P if everything up to and with P is at most injective (a transposition stays
   alone before a reshape that nothing follows: the reshape is a view then, and the loops of one axis more are faster);
 - round 2: an at most injective node joins a tuple that is itself part of an injective kernel.
+- what depends on sizes alone and is dear stays apart from what reads inputs (_of_sizes.py);
 - last, what widens numbers at the end of one kernel (a cast of bytes, and arithmetic with constants behind it) goes
   over to the kernel that reads the result, so that bytes lie between them.
 
@@ -24,6 +25,7 @@ from armillary.base.record import record
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op, has
 from armillary.relay.op.facts import Fact
+from armillary.relay.transform.fusion._of_sizes import OfSizes
 from armillary.relay.types import TensorType
 from armillary.relay.walk import Scope, children
 
@@ -73,6 +75,7 @@ def build_nodes(order: list[Expr], root: Expr, scope_of: dict[int, Scope]) -> li
     """One FusionNode per expression, with users and post-dominators."""
     nodes = [FusionNode(e, _kind(e), scope_of.get(id(e))) for e in order]
     index = {id(e): k for k, e in enumerate(order)}
+    of_sizes = OfSizes(order, lambda e: scope_of.get(id(e)) is scope_of.get(id(root)))
     for k, node in enumerate(nodes):
         is_op = isinstance(node.expr, Call) and isinstance(node.expr.op, Op)
         fuses = is_op or isinstance(node.expr, Tuple | TupleGetItem)
@@ -80,7 +83,7 @@ def build_nodes(order: list[Expr], root: Expr, scope_of: dict[int, Scope]) -> li
             if id(child) not in index:
                 continue
             target = nodes[index[id(child)]]
-            if fuses and target.scope is node.scope:
+            if fuses and target.scope is node.scope and not of_sizes.is_apart(child, node.expr):
                 target.users.append((k, _edge(node, child)))
             else:
                 target.kept = True

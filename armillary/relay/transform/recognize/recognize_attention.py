@@ -32,6 +32,7 @@ from armillary.relay.walk import not_primitive, post_order, substitute, users
 from armillary.transform import define_pass
 
 MASKED = -1e4  # scores this low have no weight
+_CHOICE = "where"
 FEATURES = 8  # a head's features are a multiple of this, as vectors want them
 
 
@@ -115,23 +116,27 @@ def _attention(expr: Call, readers: dict[int, list[Expr]]) -> Expr | None:
     return result if result is None or blank is None else _blanked(result, blank, shape)
 
 
-def _numbers(weights: Expr) -> Expr | None:
-    """w of where(isnan(w), 0, w): PyTorch's exporter says so of rows that a mask hides."""
-    if op_name(weights) != "where" or not isinstance(weights, Call):
+def _zeroed(weights: Expr) -> tuple[Expr, Expr] | None:
+    """(condition, w) of where(condition, 0, w)."""
+    if op_name(weights) != _CHOICE or not isinstance(weights, Call):
         return None
     condition, zero, retained = weights.args
+    return (condition, retained) if splat(zero) == 0 and retained.checked_type == weights.checked_type else None
+
+
+def _numbers(weights: Expr) -> Expr | None:
+    """w of where(isnan(w), 0, w): PyTorch's exporter says so of rows that a mask hides."""
+    condition, retained = _zeroed(weights) or (weights, None)
     is_guard = op_name(condition) == "isnan" and isinstance(condition, Call) and condition.args[0] is retained
-    return retained if is_guard and splat(zero) == 0 and retained.checked_type == weights.checked_type else None
+    return retained if is_guard else None
 
 
 def _blank_rows(weights: Expr) -> Expr | None:
     """The condition of where(condition, 0, weights), if it is one for each row."""
-    if op_name(weights) != "where" or not isinstance(weights, Call):
-        return None
-    condition, zero, retained = weights.args
-    ty = known_of(condition)
+    choice = _zeroed(weights)
+    ty = None if choice is None else known_of(choice[0])
     is_of_rows = ty is not None and 0 < ty.ndim <= 4 and ty.known[-1] == 1
-    return condition if is_of_rows and splat(zero) == 0 and retained.checked_type == weights.checked_type else None
+    return choice[0] if choice is not None and is_of_rows else None
 
 
 def _blanked(expr: Expr, blank: Expr, shape: tuple[Known, ...]) -> Expr | None:
@@ -145,7 +150,7 @@ def _blanked(expr: Expr, blank: Expr, shape: tuple[Known, ...]) -> Expr | None:
     if any(d not in (1, n) for d, n in zip(dims[:3], shape, strict=False)):
         return None
     whole = reshape_to(expr, (*shape[:3], ty.known[-1]))
-    return reshape_to(call("where", reshape_to(blank, dims), np.float32(0), whole), ty.known)
+    return reshape_to(call(_CHOICE, reshape_to(blank, dims), np.float32(0), whole), ty.known)
 
 
 def _replacement(expr: Call, scores: Scores, batch: Known, heads: int, blank: bool) -> Expr | None:
@@ -196,7 +201,7 @@ def _scores(expr: Expr, shape: tuple[Known, Known, Known, Known]) -> Scores | No
         return _scaled(expr, *factor, shape)
     elif name == "add":
         return _masked(expr, shape)
-    elif name == "where":
+    elif name == _CHOICE:
         return _chosen(expr, shape)
     else:
         return None
