@@ -44,7 +44,15 @@ class ConfigOption:
     default: Any
     doc: str
 
+    def __getitem__(self, key: str) -> str:
+        """`["type"]`: the Relay-era name of the type."""
+        if key != "type":
+            raise KeyError(key)
+        kinds = self.type if isinstance(self.type, tuple) else (self.type,)
+        return next((_ERA_TYPES[kind] for kind in kinds if kind in _ERA_TYPES), "Array")
 
+
+_ERA_TYPES: dict[type, str] = {bool: "IntImm", int: "IntImm", str: "runtime.String", dict: "Map"}
 CONFIG_OPTIONS: dict[str, ConfigOption] = {}
 _PASS_PACKAGES = (
     "armillary.relay.transform",

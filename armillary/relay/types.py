@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from armillary.base.dtype import DType
 from armillary.base.extent import ANY_DIM as ANY_DIM
@@ -42,6 +42,7 @@ class Type:
     """Base of graph types."""
 
     __slots__ = ()
+    span: ClassVar[None] = None  # where it was written: types have no place
 
 
 @record(slots=True)

@@ -46,7 +46,9 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import secrets
 import struct
+from collections.abc import Container
 from typing import Any
 
 from armillary.artifact.json_form import dump, parse
@@ -216,3 +218,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+def random_key(prefix: str, cmap: Container[str] | None = None) -> str:
+    """`prefix` and a random end, under which one server is known to a tracker; none that `cmap` has."""
+    while (key := f"{prefix}:{secrets.token_hex(8)}") in (cmap or ()):
+        pass
+    return key
+
+
+def split_random_key(key: str) -> tuple[str, str]:
+    """The prefix and the end of a `random_key`."""
+    prefix, _, end = key.rpartition(":")
+    return prefix, end

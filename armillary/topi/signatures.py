@@ -200,9 +200,10 @@ def rms_norm(data: Tensor, weight: Tensor, axis: Pair, epsilon: float = 1e-5) ->
     """`topi.nn.rms_norm` over some axes."""
     axes = tuple(a % data.ndim for a in ([axis] if isinstance(axis, int) else axis))
     mean = single("mean", [data * data], {"axis": axes, "keepdims": True})
-    shape = tuple(n if k in axes else 1 for k, n in enumerate(get_const_tuple(data.shape)))
+    shape = [n if k in axes else 1 for k, n in enumerate(data.shape)]
+    spread = te.compute(shape, lambda *at: weight(*(at[a] for a in axes)), name="weight", tag="injective")
     scaled: Tensor = data * single("rsqrt", [mean + epsilon])
-    result: Tensor = scaled * single("reshape", [weight], {"newshape": shape})
+    result: Tensor = scaled * spread
     return result
 
 

@@ -45,6 +45,13 @@ def test_scalar_loops_become_vectors_of_sve(dtype: str, letter: str) -> None:
     assert re.search(r"mul\tz\d+", text)
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 4), ("float16", 8)])
+def test_extremes_of_floats_are_vectors_of_sve_too(dtype: str, lanes: int) -> None:
+    library = armillary.build(*schedule(te.max, dtype), SVE)
+    assert f'"llvm.loop.vectorize.width", i32 {lanes}' in library.get_source("ll")
+    assert re.search(r"fmax\tz\d+", library.get_source("asm"))
+
+
 def test_only_functions_without_vectors_are_left_to_llvm() -> None:
     s, args = schedule(lambda x, y: x * y)
     for target, marked in ((SVE, True), ("llvm -mtriple=aarch64-linux-gnu", False)):

@@ -234,3 +234,13 @@ def test_what_is_not_there_says_so_when_asked() -> None:
     assert armillary.contrib.thrust.can_use_thrust("cuda", "sort") is False
     with pytest.raises(UnsupportedError, match="is not there"):
         armillary.contrib.cudnn.conv_forward()
+
+
+def test_small_functions_of_scripts() -> None:
+    base = importlib.import_module("armillary.rpc.base")
+    keys = {base.random_key("board") for _ in range(20)}
+    assert len(keys) == 20 and {base.split_random_key(key)[0] for key in keys} == {"board"}
+    legalizations = importlib.import_module("armillary.relay.qnn.op.legalizations")
+    np.testing.assert_allclose(legalizations.hardswish_func(np.array([-4.0, 0.0, 1.0, 4.0])), [0, 0, 2 / 3, 4])
+    options = armillary.transform.PassContext.list_configs()
+    assert options["relay.FuseOps.max_depth"]["type"] == "IntImm"

@@ -109,9 +109,9 @@ def test_loop_functions_are_held_as_text() -> None:
     assert str(back(module)) == str(module)
 
 
-def test_an_operator_alone_has_no_json_form() -> None:
-    with pytest.raises(UnsupportedError, match="a Op has no JSON form"):
-        ir.save_json(OPS["nn.relu"])
+def test_what_is_no_program_has_no_json_form() -> None:
+    with pytest.raises(UnsupportedError, match="a dict has no JSON form"):
+        ir.save_json({})  # type: ignore[arg-type]
 
 
 NODE = {"kind": "Var", "name": "x", "type": {"shape": [2], "dtype": "float32"}}
@@ -184,3 +184,12 @@ def test_random_damage_never_escapes_the_error_family() -> None:
             pytest.fail(damaged)
         except ArmillaryError:
             continue
+
+
+def test_types_and_operators_have_a_form() -> None:
+    pair = relay.TupleType((TensorType((1, 2), "int8"), relay.FuncType((relay.TypeVar("t"),), relay.TypeVar("t"))))
+    for item in (pair, relay.TypeVar("t"), TensorType((), "float32"), relay.op.get("add")):
+        assert ir.load_json(ir.save_json(item)) == item
+        assert item.span is None if isinstance(item, Type) else True
+    with pytest.raises(ModelError, match="damaged"):
+        ir.load_json(ir.save_json(relay.TypeVar("t")).replace('"of":0', '"of":99'))

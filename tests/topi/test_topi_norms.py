@@ -65,3 +65,14 @@ def test_reorg_is_the_passthrough_layer_of_yolo() -> None:
         column, row = 2 * i + offset % 2, 2 * j + offset // 2
         wanted[at] = x.ravel()[column + 8 * (row + 8 * (channel + b))]
     np.testing.assert_array_equal(run(made, [data], [x]).ravel(), wanted)
+
+
+def test_rms_norm_of_open_sizes() -> None:
+    n = te.var("n")
+    data, weight = te.placeholder((4, n), name="data"), te.placeholder((n,), name="weight")
+    result = topi.nn.rms_norm(data, weight, axis=(1,))
+    function = armillary.build(te.create_schedule(result.op), [data, weight, result], "llvm")
+    x, w = np.random.rand(4, 6).astype("float32"), np.random.rand(6).astype("float32")
+    out = armillary.nd.empty((4, 6))
+    function(armillary.nd.array(x), armillary.nd.array(w), out)
+    np.testing.assert_allclose(out.numpy(), x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * w, 1e-5)

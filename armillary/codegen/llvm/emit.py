@@ -48,6 +48,7 @@ _LOOP_NOTES = "!0 = distinct !{!0, !1, !2}\n"
 _LOOP_NOTES += '!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectorize.enable", i1 false}\n'
 _SCALABLE_NOTES = '!0 = distinct !{!0, !1, !2, !4}\n!1 = !{!"llvm.loop.unroll.disable"}\n'
 _SCALABLE_NOTES += f'!2 = !{{!"{SCALABLE}", i1 true}}\n!4 = !{{!"llvm.loop.interleave.count", i32 2}}\n'
+_UNPRICED = ("llvm.maximum.f", "llvm.minimum.f")  # LLVM has no price of these for vectors of SVE, and leaves them
 
 
 class FunctionEmitter(Emitter):
@@ -98,11 +99,21 @@ def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") ->
             parts.append(_extent(function, phase, index, cpu))
     declared = {name: line for m in emitters for name, line in m.declared.items()} | (MODES if is_flushing else {})
     math = {name: text for m in emitters for name, text in m.math.items()}
-    notes = _SCALABLE_NOTES if "sve" in cpu.features and _is_scalar(function) else _LOOP_NOTES
+    notes = _LOOP_NOTES
+    if "sve" in cpu.features and _is_scalar(function):
+        has_extremes = any(name.startswith(_UNPRICED) for name in declared)
+        notes = _with_width(function) if has_extremes else _SCALABLE_NOTES
     notes += NOTES if any(m.has_streamed for m in emitters) else ""
     head = [f"; {symbol(function.name)}", *(declared[name] for name in sorted(declared))]
     text = "\n".join([*head, *(math[name] for name in sorted(math)), *parts, notes])
     return IMPORTS.join(filter(None, (text, function.imports)))
+
+
+def _with_width(function: PhasedFunction) -> str:
+    """The notes of loops that take vectors of SVE at LLVM's word: as many elements as 128 bits have of the widest."""
+    lanes = STACK_BITS // max(buffer.dtype.bits for buffer in function.params)
+    text = _SCALABLE_NOTES.replace("!4}", "!4, !5}", 1)
+    return f'{text}!5 = !{{!"llvm.loop.vectorize.width", i32 {max(2, lanes)}}}\n'
 
 
 def _is_scalar(function: PhasedFunction) -> bool:

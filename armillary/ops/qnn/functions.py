@@ -37,7 +37,8 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _hardswish(x: Array) -> Array:
+def hardswish_func(x: Array) -> Array:
+    """The function of `qnn.hardswish`, of floats."""
     return np.asarray(x * np.clip(x + 3, 0, 6) / 6)
 
 
@@ -48,7 +49,7 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": numpy_erf,
     "sigmoid": _sigmoid,
-    "hardswish": _hardswish,
+    "hardswish": hardswish_func,
     "log": np.log,
     "abs": np.abs,
 }

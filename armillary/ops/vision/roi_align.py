@@ -1,15 +1,17 @@
 """vision.roi_align: regions of a feature map pooled to one size; and ONNX RoiAlign.
 
-In: data (N, C, H, W) and rois (R, 5): number of the image, then x1, y1, x2, y2 in the image's coordinates. Out:
-(R, C, h, w): the average (or maximum) of sample_ratio x sample_ratio bilinear samples in each cell; where the ratio is
-0 or less, a cell has as many as it is elements high and wide, rounded up. Invariant: samples more than one element
-outside the map count as 0; with `half_pixel` regions may be of any size, else of at least 1. Mode "max" takes the
-largest sample, as Relay did; in mode "max_corners" the largest single weighted corner wins, as ONNX has it.
+In: data (N, C, H, W), or with the channels last, and rois (R, 5): number of the image, then x1, y1, x2, y2 in the
+image's coordinates. Out: (R, C, h, w), or with the channels last: the average (or maximum) of sample_ratio x
+sample_ratio bilinear samples in each cell; where the ratio is 0 or less, a cell has as many as it is elements high and
+wide, rounded up. Invariant: samples more than one element outside the map count as 0; with `half_pixel` regions may be
+of any size, else of at least 1. Mode "max" takes the largest sample, as Relay did; in mode "max_corners" the largest
+single weighted corner wins, as ONNX has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +40,7 @@ from armillary.relay.types import TensorType, Type
 Value = TypeVar("Value", Array, "te.Expr")
 
 NAME = "vision.roi_align"
+_AXES = {"NCHW": (0, 1, 2, 3), "NHWC": (0, 3, 1, 2)}  # where the axes of planes lie
 MOST_SAMPLES = (1 << 24) - 1  # of a cell along an axis, where the regions say how many
 
 
@@ -62,10 +65,13 @@ def infer(attrs: RoiAlignAttrs, data: Type, rois: Type) -> TensorType:
     need_dtype(NAME, x, regions)
     if regions.shape[1] != 5:
         raise TypeMismatch(f"{NAME}: rois must have 5 columns, got {regions}")
-    if attrs.layout != "NCHW" or attrs.mode not in ("avg", "max", "max_corners"):
+    if attrs.layout not in _AXES or attrs.mode not in ("avg", "max", "max_corners"):
         raise TypeMismatch(f"{NAME}: layout {attrs.layout!r} with mode {attrs.mode!r} is not known")
-    check_to_read(NAME, x, (0, 2, 3), (regions.shape[0], x.shape[1]))
-    return TensorType((regions.shape[0], x.shape[1], *per_axis(NAME, "pooled_size", attrs.pooled_size, 2)), x.dtype)
+    count, channels, height, width = (x.shape[axis] for axis in _AXES[attrs.layout])
+    planes = TensorType((count, channels, height, width), x.dtype)
+    check_to_read(NAME, planes, (0, 2, 3), (regions.shape[0], channels))
+    shape = (regions.shape[0], channels, *per_axis(NAME, "pooled_size", attrs.pooled_size, 2))
+    return TensorType(shape if attrs.layout == "NCHW" else (shape[0], *shape[2:], channels), x.dtype)
 
 
 def _cells(
@@ -94,6 +100,10 @@ def _places(
 
 @roi_align.reference
 def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
+    if attrs.layout == "NHWC":
+        planes = np.ascontiguousarray(data.transpose(_AXES["NHWC"]))
+        pooled: Array = reference(replace(attrs, layout="NCHW"), planes, rois)
+        return pooled.transpose(0, 2, 3, 1)
     lines, columns = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
     image = numpy_within(rois[:, 0], data.shape[0] - 1).astype(np.int32)
     pooled = np.zeros((len(rois), data.shape[1], lines, columns), np.float32)
@@ -180,6 +190,8 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
 
     Stages: `roi_rows` (N, H * W, C), `roi_place` and `roi_weight` (R, cells, samples, 2) of each axis, `roi_align`.
     """
+    if attrs.layout == "NHWC":
+        return _channels_last(attrs, data, rois)
     if attrs.sample_ratio < 1:
         return by_regions(attrs, data, rois)
     count, channels, height, width = te.extents(data)
@@ -219,6 +231,19 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
         lambda r, c, i, j: T.cast(cells(r, i * columns + j, c) * T.const(scale, "float32"), data.dtype),
         name="pooled",
     )
+    return result
+
+
+def _channels_last(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
+    """The same between two changes of layout, which are views of loops."""
+    count, height, width, channels = te.extents(data)
+    planes = te.compute(
+        (count, channels, height, width), lambda n, c, y, x: data(n, y, x, c), name="planes", tag="injective"
+    )
+    pooled = compute(replace(attrs, layout="NCHW"), planes, rois)
+    regions, _, lines, columns = te.extents(pooled)
+    shape = (regions, lines, columns, channels)
+    result: Tensor = te.compute(shape, lambda r, i, j, c: pooled(r, c, i, j), name="channels_last", tag="injective")
     return result
 
 
@@ -319,6 +344,8 @@ def _low(at: te.Expr, size: Known) -> te.Expr:
 def samples() -> Iterator[Sample]:
     rois = np.array([[0, 1, 1, 6, 5], [1, 0, 2, 3.5, 7.25], [0, -3, 4, 2, 12]], np.float32)
     far = np.array([[1, -90, 2, 80, 3], [0, 2, 2, 2, 2]], np.float32)
+    for ratio in (2, -1):
+        yield Sample(RoiAlignAttrs((2, 3), 0.75, ratio, "NHWC"), (f32(2, 6, 7, 3), rois))
     for mode in ("avg", "max", "max_corners"):
         yield Sample(RoiAlignAttrs((2, 3), 0.75, 2, mode=mode), (f32(2, 3, 6, 7), rois))
         yield Sample(RoiAlignAttrs((3, 3), 1.0, 3, mode=mode, half_pixel=True), (f32(2, 2, 8, 6), rois))

@@ -25,6 +25,7 @@ from armillary.base.extent import Extent
 from armillary.base.node import Visits, replace
 from armillary.errors import ModelError, ParseError, Span, UnsupportedError
 from armillary.ir import BaseFunc, GlobalVar, IRModule
+from armillary.relay.adt.types import TypeKind, TypeVar
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.op import Op, get_op
@@ -50,7 +51,7 @@ _MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError,
 
 @boundary("save_json", arguments=True)
 def save_json(item: IRModule | Expr | BaseFunc) -> str:
-    """The JSON text of a module, expression or function."""
+    """The JSON text of a module, an expression, a function, a type or an operator's name."""
     if isinstance(item, Target):
         return json.dumps({"format": TARGET_FORMAT, "version": VERSION, "target": item.export()})
     if te_form.has_form(item):
@@ -90,13 +91,19 @@ class _Writer:
             return self._add({"kind": "IRModule", "functions": pairs})
         if isinstance(item, GlobalVar):
             return self.global_var(item)
+        if isinstance(item, Type):
+            return self._add({"kind": "Type", "type": _plain_type(item)})
+        if isinstance(item, Op):
+            return self._add({"kind": "Op", "name": item.name})
         return self.function(item)
 
     def function(self, item: object) -> int:  # checked here
         if isinstance(item, PrimFunc):
             return self._add({"kind": "PrimFunc", "text": print_global(_TIR_NAME, item, True)})
-        if not isinstance(item, Expr) or isinstance(item, Op):
-            raise UnsupportedError(f"a {type(item).__name__} has no JSON form", hint="save a module or a function")
+        if not isinstance(item, Expr):
+            raise UnsupportedError(
+                f"a {type(item).__name__} has no JSON form", hint="save a module, a function or a type"
+            )
         for expr in post_order(item):
             if id(expr) not in self.ids:
                 self.ids[id(expr)] = self._add(self._node(expr))
@@ -164,8 +171,10 @@ def _plain_type(ty: Type) -> Json:
             return {"shape": [d if isinstance(d, int) else declared(d) for d in shape], "dtype": str(dtype)}
         case TupleType(fields):
             return {"fields": list(map(_plain_type, fields))}
-        case FuncType(arg_types, ret_type):
+        case FuncType(arg_types, ret_type, ()):
             return {"arguments": list(map(_plain_type, arg_types)), "result": _plain_type(ret_type)}
+        case TypeVar(name, kind):
+            return {"variable": name, "of": int(kind)}
     raise UnsupportedError(f"the type {ty} has no JSON form")
 
 
@@ -224,7 +233,7 @@ class _Reader:
         try:
             if isinstance(root, IRModule):
                 check_module(root)
-            elif isinstance(root, Expr) and not is_open and not bare:
+            elif isinstance(root, Expr) and not isinstance(root, Op) and not is_open and not bare:
                 infer_type(root)
         except _MISFITS as error:
             raise ModelError(f"an attribute does not fit its operator: {type(error).__name__}: {error}") from None
@@ -402,6 +411,8 @@ class _Reader:
         if depth <= _DEEPEST and keys == ["arguments", "result"] and isinstance(item["arguments"], list):
             arguments = tuple(self.type(t, depth + 1) for t in item["arguments"])
             return FuncType(arguments, self.type(item["result"], depth + 1))
+        if keys == ["of", "variable"] and isinstance(item["variable"], str) and item["of"] in list(TypeKind):
+            return TypeVar(item["variable"], TypeKind(item["of"]))
         raise self.damaged("has a type that is damaged")
 
 
@@ -411,6 +422,8 @@ _BY_PARTS: dict[str, type[Any]] = {
 _READ: dict[str, Callable[[_Reader, dict[str, Json]], Any]] = {
     **dict.fromkeys(_BY_PARTS, _Reader.read_parts),
     "GlobalVar": lambda r, n: GlobalVar(r.text(n, "name")),
+    "Type": lambda r, n: r.type(n.get("type")),
+    "Op": lambda r, n: get_op(r.text(n, "name")),
     "Var": _Reader.read_var,
     "Constant": _Reader.read_constant,
     "Call": _Reader.read_call,

@@ -25,7 +25,8 @@ TAGS = ("roi_place", "roi_weight")
 def roi_align_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Regions by threads, blocks of channels inside."""
     output = fused.outputs[0]
-    if not keeps_shape(fused) or not any(stage.op.tag == PACKED for stage in schedule.stages):
+    is_plain = fused.workload.attrs.layout == "NCHW"
+    if not is_plain or not keeps_shape(fused) or not any(stage.op.tag == PACKED for stage in schedule.stages):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)
