@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from armillary.base.dtype import DType
+from armillary.base.node import post_order
 from armillary.codegen.base import LIBM, refuse, refuse_intrinsic
 from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
@@ -20,6 +21,7 @@ from armillary.codegen.opencl.checks import REFUSE
 from armillary.codegen.opencl.vector import is_aligned
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
+from armillary.tir.halves import bits_of_half, widened_bits
 from armillary.tir.stmt import Buffer
 
 _SPELLING = {
@@ -112,12 +114,8 @@ class ExprEmitter(C.ExprEmitter):
         if symbol is not None and isinstance(item, E.Add | E.Sub | E.Mul) and item.dtype.code == "int":
             return f"({self.index(item.a, lane)} {symbol} {self.index(item.b, lane)})"
         if isinstance(item, E.FloorDiv | E.FloorMod) and item.dtype.code == "int":
-            return self.quotient(item, lane)
+            return self._index_division(item, lane)
         return f"({self.value(item, lane)})"
-
-    def quotient(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
-        """A quotient or remainder of indices."""
-        return self._index_division(item, lane)
 
     def _index_division(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
         # of sizes: division of 64 bits takes several times as long on a GPU
@@ -149,6 +147,15 @@ def _call(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     if rule is None:
         raise refuse_intrinsic(m.dialect, e.name)
     return rule(m, e, lane)
+
+
+def _choice(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+    """Of halves in memory their bits are chosen: a conversion behind a test would wait for each load where it stands."""
+    assert isinstance(m, ExprEmitter), "the rules of this dialect"
+    bits = bits_of_half(e) if e.dtype.lanes == 1 else None
+    if bits is None or not m.in_memory.issuperset(n.buffer for n in post_order(e) if isinstance(n, E.BufferLoad)):
+        return C.CALLS["if_then_else"](m, e, lane)
+    return half.number(m.value(bits, lane))
 
 
 def _float(m: C.ExprEmitter, e: E.FloatImm, lane: str | None) -> str:
@@ -191,7 +198,9 @@ def _load(m: C.ExprEmitter, e: E.BufferLoad, lane: str | None) -> str:
 
 def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
     """A half that is only widened is loaded as a float."""
-    load = e.value
+    load, bits = e.value, widened_bits(e)
+    if bits is not None:
+        return half.number(m.value(bits, lane))
     if e.dtype.element != "float32" or not isinstance(load, E.BufferLoad) or not is_half(load.buffer.dtype):
         return C.RULES[E.Cast](m, e, lane)
     assert isinstance(m, ExprEmitter), "the rules of this dialect"
@@ -203,6 +212,9 @@ def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
 def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     source, to = e.args[0].dtype.element, e.dtype.element
     load = e.args[0]
+    assert isinstance(m, ExprEmitter), "the rules of this dialect"
+    if isinstance(load, E.BufferLoad) and is_half(source) and to == "uint16" and load.buffer in m.in_memory:
+        return half.stored(f"&{m.index_of(load, lane)}")
     if isinstance(load, E.BufferLoad) and load.dtype.lanes * source.bits == to.bits == _BYTES and load.dtype.lanes > 1:
         return f"as_{spelled(m.kind(to))}({_bytes(m, load)})"
     if source.bits != to.bits or "bfloat16" in (source, to) or to.bits < 8:
@@ -255,6 +267,7 @@ def _prefetch(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 CALLS: dict[str, C.Rule] = {
     **C.CALLS,
+    "if_then_else": _choice,
     "reinterpret": _reinterpret,
     "thread_sync": _sync,
     "call_extern": _extern,

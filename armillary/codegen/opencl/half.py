@@ -54,6 +54,13 @@ TYPES = "\n".join(
         ),
         *(f"#define convert_half_t{n} convert_float{n}" for n in _LANES),
         "#endif",
+        "#define half_stored(at) (*(const __global ushort*)(at))",
+        "static inline float half_number(ushort bits) { return vload_half(0, (const half*)&bits); }",
+        *(
+            f"static inline float{n} half_numbers_{n}(ushort{n} bits) "
+            f"{{ return vload_half{n}(0, (const half*)&bits); }}"
+            for n in _LANES
+        ),
     )
 )
 NAMES = frozenset(
@@ -68,8 +75,10 @@ NAMES = frozenset(
         "load_aligned",
         "store_aligned",
         "guarded",
+        "stored",
+        "number",
     )
-) | frozenset(f"half_{name}_{n}" for name in ("word", "of_word", "store_aligned") for n in _LANES)
+) | frozenset(f"half_{name}_{n}" for name in ("word", "of_word", "store_aligned", "numbers") for n in _LANES)
 _NAMED = re.compile(rf"\b(?:convert_)?(?:{'|'.join(NAMES)})")
 HELPERS = {
     "lane4h": "static inline half_t armillary_lane4h(half_t4 x, int lane) {\n"
@@ -91,6 +100,16 @@ def are_named_in(text: str) -> bool:
 def load(address: str) -> str:
     """An element of memory."""
     return f"half_load({address})"
+
+
+def stored(address: str) -> str:
+    """The bits of an element of memory."""
+    return f"half_stored({address})"
+
+
+def number(bits: str, lanes: int = 1) -> str:
+    """The float of bits."""
+    return f"half_numbers_{lanes}({bits})" if lanes > 1 else f"half_number({bits})"
 
 
 def store(value: str, address: str) -> str:

@@ -27,7 +27,7 @@ from armillary.codegen.c.statements import (
 from armillary.codegen.opencl import half
 from armillary.codegen.opencl.checks import asserts_in, write_assert, write_note
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
-from armillary.codegen.opencl.image_coordinates import is_fixed
+from armillary.codegen.opencl.places import Place, is_long_sum, is_open_sum, place_of
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
 from armillary.codegen.opencl.vector import ALIGNED, stored_vector, vector_store
 from armillary.target.texture import PIXEL, is_texture
@@ -49,6 +49,7 @@ _NAMES = """
 _RESERVED = (
     RESERVED | frozenset((*_NAMES.split(), *half.NAMES)) | CALLS.keys()
 )  # a buffer would hide the function of its name
+_NAMED = (E.FloorDiv, E.FloorMod, E.Min, E.Max)  # integers that are computed once
 _AXES = {"x": 0, "y": 1, "z": 2}
 _DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 _AS_WRITTEN = "#pragma OPENCL FP_CONTRACT OFF"
@@ -64,8 +65,8 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
         self.buffers: dict[S.Buffer, str] = {}
         self.index_of = self.element
         self.grid: set[E.Var] = set()  # what tells work-items apart
-        self.constants: dict[str, str] = {}  # texts of what a work-item computes once, and their names
-        self.parts: list[str] = []  # statements that these texts read, before them
+        self.is_part_of_sum = False  # what is being written: the sum has the name
+        self.places = [Place(self.grid, "item", 0, "")]  # the kernel's top, and those of loops around
         self.uses_sampler = False
         self.codes = {s: code for code, s in enumerate((s for k in function.kernels for s in asserts_in(k)), 1)}
         self.status = self.call = ""  # of a kernel with asserts: where it says what it refuses, and whose call it is
@@ -114,27 +115,42 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
         """A name of the program as an identifier that nothing else has."""
         return self.labels.fresh(identifier(name))
 
-    def constant(self, text: str) -> str:
-        """The name of an integer at the top of the kernel."""
-        return self.constants.setdefault(text, f"item_{len(self.constants)}")
+    def constant(self, text: str, place: Place | None = None) -> str:
+        """The name of an integer at a place, the top of the kernel if none is said."""
+        place = place or self.places[0]
+        name = place.names.get(text)
+        if name is None:
+            name = place.names[text] = self.fresh_label(f"{place.name}_{len(place.names)}")
+            place.lines.append(f"const int {name} = {text};")
+        return name
 
-    def quotient(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
-        """What the work-item alone decides stands once, at the top: a driver's compiler takes less time."""
-        if item.dtype != "int32" or not is_fixed(self, item):
-            return super().quotient(item, lane)
-        with self.at_top():
-            text = super().quotient(item, lane)
-        return self.constant(text)
+    def _index(self, item: E.Expr, lane: str | None) -> str:
+        is_part, self.is_part_of_sum = self.is_part_of_sum, is_open_sum(item)
+        is_named = isinstance(item, _NAMED) or (is_long_sum(item) and not is_part)
+        place = place_of(item, self.places) if is_named else None
+        if place is None:
+            text = super()._index(item, lane)
+        else:
+            with self.at_top(place):
+                text = self.constant(self._named(item, lane), place)
+        self.is_part_of_sum = is_part
+        return text
+
+    def _named(self, item: E.Expr, lane: str | None) -> str:
+        if not isinstance(item, E.Min | E.Max):
+            return super()._index(item, lane)
+        a, b = self.index(item.a, lane), self.index(item.b, lane)
+        return f"({a} {'<' if isinstance(item, E.Min) else '>'} {b} ? {a} : {b})"
 
     @contextmanager
-    def at_top(self) -> Iterator[None]:
-        """Texts that are made inside stand at the top of the kernel, with what they share: they name nothing of the
-        statements around."""
+    def at_top(self, place: Place | None = None) -> Iterator[None]:
+        """Texts that are made inside stand at a place, with what they share: they name nothing of the statements
+        around."""
         around, self.scopes = self.scopes, [Scope()]
         try:
             yield
         finally:
-            self.parts += self.scopes[0].lines
+            (place or self.places[0]).lines.extend(self.scopes[0].lines)
             self.scopes = around
 
     @property
@@ -206,11 +222,12 @@ def _kernel(m: KernelEmitter) -> None:
                 name = m.buffers[item.buffer] = m.fresh_label(item.buffer.name)
                 aligned = f" __attribute__((aligned({ALIGNED})))" if _count(item.buffer) % PIXEL == 0 else ""
                 m.writer.line(f"__local {m.own_type(item.buffer)} {name}[{_count(item.buffer)}]{aligned};")
-        top = len(m.writer.lines)
+        (top,) = m.places
+        top.line, top.indent = len(m.writer.lines), m.writer.step
         m.stmt(kernel.body)
-        lines = [SAMPLER] if m.uses_sampler else []
-        lines += [*m.parts, *(f"const int {name} = {text};" for text, name in m.constants.items())]
-        m.writer.lines[top:top] = [m.writer.step + line for line in lines]
+        if m.uses_sampler:
+            top.lines.insert(0, SAMPLER)
+        top.write(m.writer.lines)
 
 
 def _rounds_products(body: S.Stmt) -> bool:
@@ -266,7 +283,10 @@ def _for(m: KernelEmitter, s: S.For) -> None:
     if s.kind is S.LoopKind.UNROLLED:
         m.writer.line(f"#pragma unroll {dict(s.annotations).get(UNROLL_COUNT, '')}".rstrip())
     with m.writer.block(f"for ({m.kind(s.var.dtype)} {var} = {low}; {var} < {end}; ++{var}) {{"):
+        place = Place({s.var}, var, len(m.writer.lines), m.writer.step * m.writer.depth)
+        m.places.append(place)
         m.stmt(s.body)
+        m.places.pop().write(m.writer.lines)
 
 
 def _store(m: KernelEmitter, s: S.BufferStore) -> None:

@@ -162,7 +162,7 @@ def _ratio(terms: Terms, of: Terms) -> int:
 # --- private arrays of vectors --------------------------------------------------------------------------------------
 
 
-_HELD = ("float32", "float16", "uint8")  # types that private arrays of vectors have
+_HELD = ("float32", "float16", "uint8", "uint16")  # types that private arrays of vectors have
 
 
 def is_of_vectors(buffer: S.Buffer, body: S.Stmt) -> bool:

@@ -27,10 +27,12 @@ from armillary.target.texture import is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.halves import widened_bits
 
 LANES = (2, 4, 8, 16)
 ALIGNED = 16  # bytes, of what groups share, if it is of vectors
 _TYPES = ("float32", "float16")
+_BITS = "uint16"  # of halves, loaded, chosen and kept
 _COPIED = "uint8"  # loaded and stored four at once, but computed with one by one
 _INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
 _FUNCTIONS = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor", "ceil", "trunc", "fabs", "erf"})
@@ -113,7 +115,7 @@ def _is_run(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> bool:
 
 
 def _is_single(buffer: S.Buffer) -> bool:
-    return str(buffer.dtype) in (*_TYPES, _COPIED) and buffer.elem_offset is None
+    return str(buffer.dtype) in (*_TYPES, _COPIED, _BITS) and buffer.elem_offset is None
 
 
 def _run(index: E.Expr) -> E.Expr | None:
@@ -127,9 +129,16 @@ def _fits(item: E.Expr, lanes: int) -> bool:
     """Whether `_vector` has a form for all of it; nothing is written before that is known."""
     if item.dtype.element == _COPIED:
         return isinstance(item, E.BufferLoad) and item.dtype.lanes == lanes and _is_run(item.buffer, item.indices)
-    if item.dtype.element not in _TYPES or item.dtype.lanes != lanes:
+    if item.dtype.element not in (*_TYPES, _BITS) or item.dtype.lanes != lanes:
         return False
+    if item.dtype.element == _BITS and not isinstance(item, E.Broadcast | E.BufferLoad | E.Call):
+        return False
+    bits = widened_bits(item)
+    if bits is not None:
+        return _fits(bits, lanes)
     match item:
+        case E.Call(_, "reinterpret", (E.BufferLoad(buffer, indices),)) if item.dtype.element == _BITS:
+            return str(buffer.dtype) == "float16" and not is_texture(buffer.scope) and _is_run(buffer, indices)
         case E.Broadcast(value):
             return value.dtype.lanes == 1
         case E.BufferLoad(buffer, indices):
@@ -149,7 +158,17 @@ def _fits(item: E.Expr, lanes: int) -> bool:
 
 def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
     kind = f"{m.kind(item.dtype)}{lanes}"
+    bits = widened_bits(item)
+    if bits is not None:
+        return half.number(_vector(m, bits, lanes), lanes)
     match item:
+        case E.Call(_, "reinterpret", (E.BufferLoad(buffer, indices),)):
+            base = _run(flat_index(buffer, indices))
+            assert base is not None, "asked by _fits"
+            address = f"{m.name_of(buffer)} + {m.index(base)}"
+            if is_aligned(buffer, base, lanes):
+                return f"(*(const __global ushort{lanes}*)({address}))"
+            return f"vload{lanes}(0, (const __global ushort*)({address}))"
         case E.Broadcast(value):
             return f"({kind})({m.value(value)})"
         case E.BufferLoad(buffer, indices) if is_texture(buffer.scope):

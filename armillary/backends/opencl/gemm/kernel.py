@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from armillary import te
 from armillary.backends.opencl.extents import unravel
 from armillary.backends.opencl.gemm.contraction import Contraction, extents
-from armillary.backends.opencl.gemm.operand import Side, load, put, registers_of, simplified, way_of
+from armillary.backends.opencl.gemm.operand import Factor, Side, load, put, registers_of, simplified, way_of
 from armillary.backends.opencl.gemm.tile import LANES, MOST_SUMS, line
 from armillary.backends.opencl.graph.apply_records import has_textures
 from armillary.backends.opencl.tiles import Tile
@@ -25,6 +25,7 @@ from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
+from armillary.tir.halves import bits_of_half
 from armillary.tir.simplify import simplify
 from armillary.tir.transform.insert_barriers import DOUBLE_BUFFER_WRITE
 from armillary.tir.transform.unroll_loop import MAX_STATEMENTS, UNROLL_COUNT
@@ -86,6 +87,9 @@ class ProductKernel:
         begin = T.mul(self.block_y if is_left else self.block_x, places)
         if places * self.tile.step % (self.loaders * way.lanes):
             way = type(way)(way.along_terms, 1)
+        form = element(E.Var("place", E.INT32), E.Var("term", E.INT32))
+        if bits_of_half(form) is not None and not has_textures(self.elements.fused.workload.target):
+            element, dtype = _as_bits(element), DType("uint16")
         registers = registers_of(name, places, self.tile.step, self.loaders, dtype)
         return Side(name, element, way, total, places, self.tile.step, begin, self.item, self.loaders, registers)
 
@@ -321,6 +325,17 @@ class ProductKernel:
         for axes, flat in ((work.batch, batch), (work.rows, row), (work.columns, column)):
             where |= dict(zip(axes, unravel(flat, extents(axes)), strict=True))
         return emit(tuple(where[axis] for axis in self.anchor_axes), E.BufferLoad(sums or self.sums, (place,)))
+
+
+def _as_bits(factor: Factor) -> Factor:
+    """A factor that is a half in memory, as its bits."""
+
+    def bits(place: E.Expr, term: E.Expr) -> E.Expr:
+        result = bits_of_half(factor(place, term))
+        assert result is not None, "it is one at every place"
+        return result
+
+    return bits
 
 
 def steps_of(elements: Elements, term: E.Var, count: int, body: Sequence[S.Stmt]) -> S.Stmt:

@@ -1,8 +1,9 @@
 """One side of a product on its way to shared memory: who loads which elements, and how many at once.
 
 In: a factor as an expression, the places of a group's tile, its work-items. Out: statements that load a step's
-elements into registers, and that store them to shared memory, where the places of a term are neighbours. Invariant:
-elements beside the product are 0. Four neighbours are loaded at once where memory has them side by side, along the
+elements into registers, and that store them to shared memory, where the places of a term are neighbours. Halves that
+are summed in float are widened there, as a conversion would wait for the load. Invariant: elements beside the product
+are 0. Four neighbours are loaded at once where memory has them side by side, along the
 terms or along the places.
 """
 
@@ -22,6 +23,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import uses_var
 from armillary.tir.extents import to_expr
+from armillary.tir.halves import widened
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import substitute_expr
 
@@ -145,11 +147,14 @@ def put(side: Side, shared: S.Buffer, offset: E.Expr) -> S.Stmt:
             at = (place, T.add(term, lane)) if side.way.along_terms else (T.add(place, lane), term)
             return T.add(offset, T.add(T.mul(at[1], line(side.places)), at[0]))
 
+        def loaded(at: E.Expr) -> E.Expr:
+            value = E.BufferLoad(side.registers, (at,))
+            return value if value.dtype.element == shared.dtype else widened(value)
+
         if lanes > 1 and not side.way.along_terms:
-            value = E.BufferLoad(side.registers, (E.Ramp(T.const(part * lanes), T.const(1), lanes),))
+            value = loaded(E.Ramp(T.const(part * lanes), T.const(1), lanes))
             statements.append(S.BufferStore(shared, value, (E.Ramp(where(0), T.const(1), lanes),)))
             continue
         for lane in range(lanes):
-            value = E.BufferLoad(side.registers, (T.const(part * lanes + lane),))
-            statements.append(S.BufferStore(shared, value, (where(lane),)))
+            statements.append(S.BufferStore(shared, loaded(T.const(part * lanes + lane)), (where(lane),)))
     return S.seq(*statements)
