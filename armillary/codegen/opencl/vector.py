@@ -157,7 +157,7 @@ def _fits(item: E.Expr, lanes: int) -> bool:
 
 
 def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
-    kind = f"{m.kind(item.dtype)}{lanes}"
+    kind = f"{'ushort' if item.dtype.element == _BITS else m.kind(item.dtype)}{lanes}"
     bits = widened_bits(item)
     if bits is not None:
         return half.number(_vector(m, bits, lanes), lanes)

@@ -37,11 +37,13 @@ CHUNK = 8  # terms that a work-item reads in a turn
 BUSY = 132 * 1024  # work-items that keep a large GPU's memory busy
 LINE = 32  # work-items that read neighbouring vectors
 MANY = 4 * 4096  # columns from which on a work-item has two
-PACKED_LANES = 32  # the same of weights of few bits, for any number of columns
-PACKED_CHUNKS = 4  # whose bytes a work-item reads before it uses any
+PACKED_LANES = 32  # the same of weights of few bits, where columns are many
+PACKED_CHUNKS = 4  # whose bytes a work-item reads before it uses any; half as many where columns are many, as then
+# registers decide how many work-items are there at once: 4096 x 14336 takes 18.9 us of an H200 with two, 20.5 with four
 PACKED_SUMS = 4  # columns of a work-item there: what is read of the data serves for all, if rows leave registers
 PACKED_SUMS_ADRENO = 2  # the same of Adreno GPUs: of four words and scales spill
-PACKED_BUSY = 64 * 1024  # work-items there that keep memory busy: 32,768 read 1.5 TB/s of an H200's 4.3, 114,688 2.0
+PACKED_BUSY = 48 * 1024  # work-items there that keep memory busy: with fewer, more share a column (14336 x 4096 takes
+# 19.1 us with 64 for four columns, 22.8 with 32 for two)
 
 
 @record
@@ -61,13 +63,17 @@ def shares_of(columns: int, terms: int) -> Shares:
 
 
 def packed_shares_of(rows: int, columns: int, terms: int, sums: int = PACKED_SUMS) -> Shares:
-    """The same of weights of few bits: a warp for up to `sums` columns, which read the same terms of the data."""
+    """The same of weights of few bits: a warp or more for up to `sums` columns, which read the same terms of the data."""
     if terms < PACKED_LANES * CHUNK:
         return shares_of(columns, terms)
-    own = sums
-    while own > 1 and (rows * own > 2 * MOST_ROWS or columns // own * PACKED_LANES < PACKED_BUSY):
+    own, lanes = sums, PACKED_LANES
+    while own > 1 and rows * own > 2 * MOST_ROWS:
         own //= 2
-    return Shares(PACKED_LANES, own)
+    while lanes < ITEMS and columns // own * lanes < PACKED_BUSY and divides(2 * lanes * CHUNK, terms):
+        lanes *= 2
+    while own > 1 and columns // own * lanes < PACKED_BUSY:
+        own //= 2
+    return Shares(lanes, own)
 
 
 def few_rows(elements: Elements, anchor: te.Tensor, work: Contraction, emit: Emit, bits: int = 0) -> S.Stmt | None:
@@ -193,7 +199,7 @@ class _Kernel:
 
     def _chunks(self) -> int:
         """Chunks in a turn."""
-        terms, count = self.work.sizes[3], PACKED_CHUNKS
+        terms, count = self.work.sizes[3], PACKED_CHUNKS if self.shares.lanes > PACKED_LANES else PACKED_CHUNKS // 2
         while count > 1 and not divides(count * self.shares.lanes * CHUNK, terms):
             count //= 2
         return count
