@@ -1,0 +1,302 @@
+"""Attention over caches: groups of work-items share the positions of a head's cache, then what they have is joined.
+
+In: a function anchored at nn.cached_attention, its masked or quantized form. Out: two kernels. In the first a group
+takes `SPLIT` positions of a cache for the heads that read it: a work-item has the scores of a position, their
+exponentials go to shared memory, and a work-item adds the values of a feature over all positions. In the second a
+work-item joins the parts of a feature: each shrinks by how far its greatest score lies below the greatest of all.
+Invariant: keys and values that no row sees are not read, so time follows the positions that count; all work-items pass
+the same barriers. What is computed: ops/decoder/cached_attention.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from armillary import te
+from armillary.backends.candidate import Candidate
+from armillary.backends.opencl.extents import shape_of
+from armillary.backends.opencl.gemm.kernel import buffer_of
+from armillary.backends.opencl.gemm.tile import LANES
+from armillary.backends.opencl.schedules.default import schedule_default
+from armillary.backends.opencl.written.elements import Elements
+from armillary.backends.registry import Fused, implement
+from armillary.base.dtype import DType
+from armillary.ops.decoder.cached_attention import MASKED, PLAIN, QUANTIZED, CachedAttentionAttrs, greater
+from armillary.tir import build as T
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.extents import to_expr
+
+SPLIT = 128  # positions, and work-items, of a group
+FLOAT = DType("float32")  # of all that is computed
+ZERO, LOWEST = T.const(0.0, FLOAT), T.const(-math.inf, FLOAT)
+
+
+def cached_attention(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
+    """Both kernels; where something is fused with the operator, or numbers are float64, loops by elements."""
+    (anchor, *_), inputs = fused.anchor, fused.anchor[0].op.input_tensors
+    is_alone = tuple(fused.outputs) == (anchor,) and all(isinstance(t.op, te.PlaceholderOp) for t in inputs)
+    if not is_alone or anchor.dtype.bits > FLOAT.bits:
+        schedule_default(schedule, fused)
+        return None
+    return _Kernels(fused, anchor, list(inputs)).function()
+
+
+for _name in (PLAIN, MASKED, QUANTIZED):
+    implement(Candidate(_name, "cached_attention", sizes="any"), family="opencl")(cached_attention)
+
+
+class _Kernels:
+    """The kernels of one function."""
+
+    def __init__(self, fused: Fused, anchor: te.Tensor, inputs: list[te.Tensor]) -> None:
+        attrs = fused.workload.attrs
+        assert isinstance(attrs, CachedAttentionAttrs), "those of the operator"
+        self.attrs, self.anchor, self.elements = attrs, anchor, Elements(fused)
+        self.query, self.key, self.value, self.start, self.total, self.sinks, *more = inputs
+        self.mask = more[0] if len(more) == 1 else None
+        self.scales = more if len(more) > 1 else None
+        (self.batch, self.count, self.heads, self.features), key = shape_of(self.query), shape_of(self.key)
+        self.groups, capacity, self.width = key[1], key[2], shape_of(self.value)[3]
+        assert isinstance(self.heads, int) and isinstance(self.groups, int), "as inference has checked"
+        assert isinstance(capacity, int) and isinstance(self.width, int), "as inference has checked"
+        self.capacity, self.shared, self.splits = capacity, self.heads // self.groups, -(-capacity // SPLIT)
+        self.own = -(-self.width // SPLIT)  # features of a work-item
+        lines = self.batch * self.count * self.heads
+        self.parts = buffer_of("parts", lines * (self.splits * self.width), FLOAT, "global")
+        self.tops, self.sums = (buffer_of(n, lines * self.splits, FLOAT, "global") for n in ("tops", "part_sums"))
+        self.row, self.item = E.Var("row", E.INT32), E.Var("item", E.INT32)
+        self.b, self.t = (f(self.row, to_expr(self.count)) for f in (T.floordiv, T.floormod))
+
+    def function(self) -> S.PrimFunc:
+        """The function of both kernels."""
+        body = S.seq(self._parts(), self._joined())
+        for buffer in (self.parts, self.tops, self.sums):
+            body = S.Allocate(buffer, body)
+        return self.elements.function(body)
+
+    # ---- what a row sees
+
+    def _place(self) -> E.Expr:
+        return T.add(T.cast(self.elements.at(self.start, (self.b,)), "int32"), self.t)
+
+    def _bounds(self) -> tuple[E.Expr, E.Expr]:
+        """The first position that a row sees, and the one behind the last."""
+        limit, window = self.capacity, self.attrs.window
+        if self.mask is not None:
+            limit = min(limit, T.as_int(self.mask.shape[3]) or 0)
+        end = T.minimum(T.cast(self.elements.at(self.total, (self.b,)), "int32"), T.const(limit))
+        if self.attrs.causal:
+            end = T.minimum(end, T.add(self._place(), 1))
+        begin = T.maximum(T.add(self._place(), 1 - window), T.const(0)) if window else T.const(0)
+        return begin, T.maximum(end, T.const(0))
+
+    def _number(self, tensor: te.Tensor, *at: E.Expr) -> E.Expr:
+        return T.cast(self.elements.at(tensor, at), FLOAT)
+
+    def _line(self, head: E.Expr) -> E.Expr:
+        return T.add(T.mul(self.row, self.heads), head)
+
+    # ---- the first kernel
+
+    def _parts(self) -> S.Stmt:
+        split, group = E.Var("split", E.INT32), E.Var("group", E.INT32)
+        begin, end = E.Var("begin", E.INT32), E.Var("end", E.INT32)
+        self.split, self.group, first = split, group, T.mul(split, SPLIT)
+        powers = buffer_of("powers", self.shared * SPLIT, FLOAT, "shared")
+        # a buffer for each head: within a condition nothing of one work-item is then another's
+        partial = [buffer_of(f"partial_{h}", SPLIT, FLOAT, "shared") for h in range(self.shared)]
+        own = T.add(first, self.item)
+        is_seen = T.all_of(T.greater_equal(own, begin), T.less(own, end))
+        scores = [S.BufferStore(powers, LOWEST, (self._at(h),)) for h in range(self.shared)]
+        statements = [
+            *scores,
+            S.IfThenElse(is_seen, self._scores(own, powers)),
+            *(S.BufferStore(partial[h], E.BufferLoad(powers, (self._at(h),)), (self.item,)) for h in range(self.shared)),
+            *self._greatest(partial),
+            *(self._power(h, powers, partial[h]) for h in range(self.shared)),
+            self._mixed(first, end, powers, partial),
+        ]
+        low, high = self._bounds()
+        inside: S.Stmt = S.LetStmt(begin, low, S.LetStmt(end, high, S.seq(*statements)))
+        for buffer in (powers, *partial):
+            inside = S.Allocate(buffer, inside)
+        grid = (
+            (self.item, SPLIT, "threadIdx.x"),
+            (split, self.splits, "blockIdx.x"),
+            (group, self.groups, "blockIdx.y"),
+            (self.row, self.batch * self.count, "blockIdx.z"),
+        )
+        for variable, extent, tag in grid:
+            inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
+        return inside
+
+    def _at(self, head: int, item: E.Expr | None = None) -> E.Expr:
+        return T.add(self.item if item is None else item, head * SPLIT)
+
+    def _head(self, head: int) -> E.Expr:
+        return T.add(T.mul(self.group, self.shared), head)
+
+    def _scores(self, key: E.Expr, powers: S.Buffer) -> S.Stmt:
+        """The scores of one position, for all heads of a group."""
+        assert isinstance(self.features, int), "as inference has checked"
+        is_float = self.key.dtype.is_float and self.query.dtype == FLOAT
+        lanes = LANES if self.features % LANES == 0 and is_float else 1
+        dots = buffer_of("dots", self.shared * lanes, FLOAT, "local")
+        turn, lane = E.Var("turn", E.INT32), E.Var("lane", E.INT32)
+
+        def vectors(value: Callable[[E.Expr], E.Expr], head: int) -> S.Stmt:
+            store = S.BufferStore(dots, value(lane), (T.add(lane, head * lanes),))
+            return S.For(lane, T.const(0), T.const(lanes), S.LoopKind.VECTORIZED, store) if lanes > 1 else _only(store)
+
+        def _only(store: S.BufferStore) -> S.Stmt:
+            return S.For(lane, T.const(0), T.const(1), S.LoopKind.UNROLLED, store)
+
+        def added(head: int) -> S.Stmt:
+            def value(lane: E.Expr) -> E.Expr:
+                at = T.add(T.mul(turn, lanes), lane)
+                q = self._number(self.query, self.b, self.t, self._head(head), at)
+                k = self._number(self.key, self.b, self.group, key, at)
+                return T.call("fma", q, k, E.BufferLoad(dots, (T.add(lane, head * lanes),)))
+
+            return vectors(value, head)
+
+        loop = S.For(
+            turn,
+            T.const(0),
+            T.const(self.features // lanes),
+            S.LoopKind.SERIAL,
+            S.seq(*(added(h) for h in range(self.shared))),
+        )
+        kept: list[S.Stmt] = []
+        for h in range(self.shared):
+            total: E.Expr = E.BufferLoad(dots, (T.const(h * lanes),))
+            for n in range(1, lanes):
+                total = T.add(total, E.BufferLoad(dots, (T.const(h * lanes + n),)))
+            kept.append(S.BufferStore(powers, self._adjusted(h, key, total), (self._at(h),)))
+        clear = [vectors(lambda _: ZERO, h) for h in range(self.shared)]
+        return S.Allocate(dots, S.seq(*clear, loop, *kept))
+
+    def _adjusted(self, head: int, key: E.Expr, score: E.Expr) -> E.Expr:
+        """What becomes of a product of a query and a key."""
+        cap = self.attrs.softcap
+        if self.scales is not None:
+            score = T.mul(score, self._number(self.scales[0], self.b, self.group, key, T.const(0)))
+        score = T.mul(score, T.const(self.attrs.scale, FLOAT))
+        if cap:
+            score = T.mul(te.tanh(T.div(score, T.const(cap, FLOAT))), T.const(cap, FLOAT))
+        if self.mask is None:
+            return score
+        where = (self.b, self._head(head), self.t, key)
+        at = [T.const(0) if T.as_int(n) == 1 else i for n, i in zip(self.mask.shape[:3], where[:3], strict=True)]
+        return T.add(score, self._number(self.mask, *at, key))
+
+    def _greatest(self, partial: list[S.Buffer]) -> list[S.Stmt]:
+        """The greatest scores of a group, by halves, in the first element of each."""
+        statements: list[S.Stmt] = []
+        half = SPLIT // 2
+        while half:
+            steps: list[S.Stmt] = []
+            for buffer in partial:
+                one, other = (E.BufferLoad(buffer, (T.add(self.item, n),)) for n in (0, half))
+                steps.append(S.BufferStore(buffer, greater(one, other), (self.item,)))
+            statements.append(S.IfThenElse(T.less(self.item, half), S.seq(*steps)))
+            half //= 2
+        return statements
+
+    def _power(self, head: int, powers: S.Buffer, partial: S.Buffer) -> S.Stmt:
+        score, top = E.BufferLoad(powers, (self._at(head),)), E.BufferLoad(partial, (T.const(0),))
+        return S.BufferStore(powers, T.call("exp_flushed", T.sub(score, _finite(top))), (self._at(head),))
+
+    def _mixed(self, first: E.Expr, end: E.Expr, powers: S.Buffer, partial: list[S.Buffer]) -> S.Stmt:
+        """Add the values of a work-item's features, and the exponentials; keep both."""
+        sums = buffer_of("sums", self.shared * self.own, FLOAT, "local")
+        totals = buffer_of("totals", self.shared, FLOAT, "local")
+        near = E.Var("near", E.INT32)
+        count = T.maximum(T.minimum(T.sub(end, first), T.const(SPLIT)), T.const(0))
+        clear: list[S.Stmt] = [S.BufferStore(sums, ZERO, (T.const(n),)) for n in range(self.shared * self.own)]
+        clear += [S.BufferStore(totals, ZERO, (T.const(h),)) for h in range(self.shared)]
+        key = T.add(first, near)
+        steps: list[S.Stmt] = []
+        for h in range(self.shared):
+            total = T.add(E.BufferLoad(totals, (T.const(h),)), E.BufferLoad(powers, (self._at(h, near),)))
+            steps.append(S.BufferStore(totals, total, (T.const(h),)))
+        kept: list[S.Stmt] = []
+        for n in range(self.own):
+            feature = T.add(self.item, n * SPLIT)
+            inside = self.width % SPLIT == 0 or (n + 1) * SPLIT <= self.width
+            at = feature if inside else T.minimum(feature, T.const(self.width - 1))
+            value = self._number(self.value, self.b, self.group, key, at)
+            if self.scales is not None:
+                value = T.mul(value, self._number(self.scales[1], self.b, self.group, key, T.const(0)))
+            for h in range(self.shared):
+                place = (T.const(h * self.own + n),)
+                added = T.call("fma", E.BufferLoad(powers, (self._at(h, near),)), value, E.BufferLoad(sums, place))
+                steps.append(S.BufferStore(sums, added, place))
+                line = T.add(T.mul(self._line(self._head(h)), self.splits), self.split)
+                store = S.BufferStore(
+                    self.parts, E.BufferLoad(sums, place), (T.add(T.mul(line, self.width), feature),)
+                )
+                kept.append(store if inside else S.IfThenElse(T.less(feature, self.width), store))
+        loop = S.For(near, T.const(0), count, S.LoopKind.SERIAL, S.seq(*steps))
+        own: list[S.Stmt] = []
+        for h in range(self.shared):
+            line = T.add(T.mul(self._line(self._head(h)), self.splits), self.split)
+            own.append(S.BufferStore(self.tops, E.BufferLoad(partial[h], (T.const(0),)), (line,)))
+            own.append(S.BufferStore(self.sums, E.BufferLoad(totals, (T.const(h),)), (line,)))
+        body = S.seq(*clear, loop, *kept, S.IfThenElse(T.less(self.item, 1), S.seq(*own)))
+        return S.Allocate(sums, S.Allocate(totals, body))
+
+    # ---- the second kernel
+
+    def _joined(self) -> S.Stmt:
+        head, row, item, block, n = (E.Var(name, E.INT32) for name in ("head", "row", "item", "block", "n"))
+        self.row, self.item = row, item
+        self.b, self.t = (f(row, to_expr(self.count)) for f in (T.floordiv, T.floormod))
+        top, total, mix = (buffer_of(name, 1, FLOAT, "local") for name in ("top", "total", "mix"))
+        begin, end = self._bounds()
+        last = T.floordiv(T.add(end, SPLIT - 1), SPLIT)
+        first = T.floordiv(begin, SPLIT) if self.attrs.window else T.const(0)
+        at, feature = (T.const(0),), T.add(T.mul(block, SPLIT), item)
+        line = T.add(T.mul(self._line(head), self.splits), n)
+        sink = self._number(self.sinks, head)
+
+        def over(body: S.Stmt) -> S.Stmt:
+            return S.For(n, first, T.maximum(T.sub(last, first), T.const(0)), S.LoopKind.SERIAL, body)
+
+        greatest, sums = E.BufferLoad(top, at), E.BufferLoad(total, at)
+        share = T.call("exp_flushed", T.sub(E.BufferLoad(self.tops, (line,)), greatest))
+        part = E.BufferLoad(self.parts, (T.add(T.mul(line, self.width), feature),))
+        joined = S.seq(
+            S.BufferStore(total, T.call("fma", share, E.BufferLoad(self.sums, (line,)), sums), at),
+            S.BufferStore(mix, T.call("fma", share, part, E.BufferLoad(mix, at)), at),
+        )
+        result = T.select(T.equal(sums, ZERO), ZERO, T.div(E.BufferLoad(mix, at), sums))
+        where = (self.b, self.t, head, feature)
+        body = S.seq(
+            S.BufferStore(top, sink, at),
+            over(S.BufferStore(top, greater(E.BufferLoad(self.tops, (line,)), greatest), at)),
+            S.BufferStore(top, _finite(greatest), at),
+            S.BufferStore(total, T.call("exp_flushed", T.sub(sink, greatest)), at),
+            S.BufferStore(mix, ZERO, at),
+            over(joined),
+            self.elements.store(self.anchor, where, T.cast(result, self.anchor.dtype)),
+        )
+        inside: S.Stmt = body if self.width % SPLIT == 0 else S.IfThenElse(T.less(feature, self.width), body)
+        for buffer in (top, total, mix):
+            inside = S.Allocate(buffer, inside)
+        grid = (
+            (item, SPLIT, "threadIdx.x"),
+            (block, self.own, "blockIdx.x"),
+            (head, self.heads, "blockIdx.y"),
+            (row, self.batch * self.count, "blockIdx.z"),
+        )
+        for variable, extent, tag in grid:
+            inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
+        return inside
+
+
+def _finite(top: E.Expr) -> E.Expr:
+    """The greatest score; 0 of a row that sees nothing."""
+    return T.select(T.greater(top, LOWEST), top, ZERO)
