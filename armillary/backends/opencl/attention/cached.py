@@ -113,7 +113,10 @@ class _Kernels:
         statements = [
             *scores,
             S.IfThenElse(is_seen, self._scores(own, powers)),
-            *(S.BufferStore(partial[h], E.BufferLoad(powers, (self._at(h),)), (self.item,)) for h in range(self.shared)),
+            *(
+                S.BufferStore(partial[h], E.BufferLoad(powers, (self._at(h),)), (self.item,))
+                for h in range(self.shared)
+            ),
             *self._greatest(partial),
             *(self._power(h, powers, partial[h]) for h in range(self.shared)),
             self._mixed(first, end, powers, partial),
@@ -235,9 +238,7 @@ class _Kernels:
                 added = T.call("fma", E.BufferLoad(powers, (self._at(h, near),)), value, E.BufferLoad(sums, place))
                 steps.append(S.BufferStore(sums, added, place))
                 line = T.add(T.mul(self._line(self._head(h)), self.splits), self.split)
-                store = S.BufferStore(
-                    self.parts, E.BufferLoad(sums, place), (T.add(T.mul(line, self.width), feature),)
-                )
+                store = S.BufferStore(self.parts, E.BufferLoad(sums, place), (T.add(T.mul(line, self.width), feature),))
                 kept.append(store if inside else S.IfThenElse(T.less(feature, self.width), store))
         loop = S.For(near, T.const(0), count, S.LoopKind.SERIAL, S.seq(*steps))
         own: list[S.Stmt] = []
