@@ -11,6 +11,7 @@ from opencl_device import needs_opencl
 import armillary
 from armillary import relay
 from armillary.contrib import graph_executor
+from armillary.ops.decoder.cache_update import CacheUpdateAttrs
 from armillary.ops.decoder.cached_attention import CachedAttentionAttrs
 from armillary.relay.expr import Call
 from armillary.relay.op import get_op
@@ -65,3 +66,21 @@ def test_what_counts_is_attended_to(name: str, kind: str) -> None:
     graph.run(**{f"x{n}": a for n, a in enumerate(arrays)})
     wanted = op.reference_rule(attrs, *arrays)
     np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=2e-5, atol=2e-5)
+
+
+@needs_opencl
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("features", "dtype"), [(16, "float32"), (7, "float32"), (16, "float16"), (8, "int8")])
+def test_new_rows_are_written_where_they_fit(features: int, dtype: str, in_place: bool) -> None:
+    op, attrs = get_op("nn.cache_update"), CacheUpdateAttrs(in_place)
+    shapes = (3, 2, 37, features), (3, 2, 2, features)
+    cache, new = (RNG.integers(-100, 100, shape).astype(dtype) for shape in shapes)
+    arrays = [cache, new, np.array([36, -1, 5], "int32")]
+    inputs = [relay.var(f"x{n}", shape=a.shape, dtype=str(a.dtype)) for n, a in enumerate(arrays)]
+    with PassContext(opt_level=3):
+        library = relay.build(relay.Function(inputs, Call(op, tuple(inputs), attrs)), "opencl")
+    (row,) = (row for row in library.lib.descriptor.functions.values() if "cache_update" in row.name)
+    assert len(row.launches) == 1
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(**{f"x{n}": a for n, a in enumerate(arrays)})
+    np.testing.assert_array_equal(graph.get_output(0).numpy(), op.reference_rule(CacheUpdateAttrs(), *arrays))

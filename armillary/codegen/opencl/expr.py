@@ -150,7 +150,7 @@ def _call(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 
 def _choice(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
-    """Of halves in memory their bits are chosen: a conversion behind a test would wait for each load where it stands."""
+    """Of halves in memory their bits are chosen: a conversion behind a test waits for each load where it stands."""
     assert isinstance(m, ExprEmitter), "the rules of this dialect"
     bits = bits_of_half(e) if e.dtype.lanes == 1 else None
     if bits is None or not m.in_memory.issuperset(n.buffer for n in post_order(e) if isinstance(n, E.BufferLoad)):

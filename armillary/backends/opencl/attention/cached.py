@@ -107,12 +107,12 @@ class _Kernels:
         powers = buffer_of("powers", self.shared * SPLIT, FLOAT, "shared")
         # a buffer for each head: within a condition nothing of one work-item is then another's
         partial = [buffer_of(f"partial_{h}", SPLIT, FLOAT, "shared") for h in range(self.shared)]
-        own = T.add(first, self.item)
-        is_seen = T.all_of(T.greater_equal(own, begin), T.less(own, end))
+        key = T.add(first, self.item)
+        is_seen = T.all_of(T.greater_equal(key, begin), T.less(key, end))
         scores = [S.BufferStore(powers, LOWEST, (self._at(h),)) for h in range(self.shared)]
         statements = [
             *scores,
-            S.IfThenElse(is_seen, self._scores(own, powers)),
+            S.IfThenElse(is_seen, self._scores(key, powers)),
             *(
                 S.BufferStore(partial[h], E.BufferLoad(powers, (self._at(h),)), (self.item,))
                 for h in range(self.shared)

@@ -63,7 +63,7 @@ def shares_of(columns: int, terms: int) -> Shares:
 
 
 def packed_shares_of(rows: int, columns: int, terms: int, sums: int = PACKED_SUMS) -> Shares:
-    """The same of weights of few bits: a warp or more for up to `sums` columns, which read the same terms of the data."""
+    """The same of weights of few bits: a warp or more for up to `sums` columns that read the same terms of the data."""
     if terms < PACKED_LANES * CHUNK:
         return shares_of(columns, terms)
     own, lanes = sums, PACKED_LANES

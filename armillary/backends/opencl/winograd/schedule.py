@@ -1,4 +1,4 @@
-"""The schedule of opencl.conv2d_winograd: three kernels.
+"""The schedules of opencl.conv2d_winograd, three kernels, and of opencl.winograd_weight, one.
 
 In: a fused function anchored at the operator. Out: a kernel that transforms a tile in each work-item, one that
 multiplies by tiles of work-groups (schedules/tiled.py), one that transforms a tile back in each work-item and does what
@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 from armillary import te
+from armillary.backends.candidate import Candidate
 from armillary.backends.opencl.schedules.default import (
     schedule_default,
     schedule_stage,
@@ -47,6 +48,30 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
         (over_o, _, over_p), (own_o, _, own_p) = tiling.tile.threads, tiling.tile.sums
         tile_stage(schedule, product, tiling, (Place(over_o, own_o, "y"), Place(over_p, own_p, "x")))
     _transform_back(schedule, stages, output, fused.workload.attrs.tile_size)
+
+
+@implement(Candidate("opencl.winograd_weight", "winograd_weight"), family="opencl")
+def schedule_winograd_weight(schedule: te.Schedule, fused: Fused) -> None:
+    """A kernel of a weight in each work-item; one for each point would have all points' formulas in its text."""
+    anchor, inputs = fused.anchor[0], fused.anchor[0].op.input_tensors
+    if tuple(fused.outputs) != (anchor,) or len(inputs) != 1:
+        schedule_default(schedule, fused)
+        return
+    (rows,) = inputs
+    for stage in schedule.stages:
+        if isinstance(stage.op, te.ComputeOp) and stage.op not in (anchor.op, rows.op):
+            stage.compute_inline()
+    stage = schedule[anchor]
+    a, b, channel, unit = stage.op.axis
+    stage.reorder(channel, unit, a, b)
+    item = _bind(stage, [channel, unit])
+    stage.unroll(a)
+    stage.unroll(b)
+    inside = schedule[rows]
+    inside.set_scope("local")
+    inside.compute_at(stage, item)
+    for axis in inside.op.axis[:2]:
+        inside.unroll(axis)
 
 
 def _is_stage(op: te.Operation) -> bool:
