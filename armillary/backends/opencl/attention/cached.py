@@ -11,7 +11,6 @@ the same barriers. What is computed: ops/decoder/cached_attention.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from armillary import te
 from armillary.backends.candidate import Candidate
@@ -29,6 +28,7 @@ from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
 
 SPLIT = 128  # positions, and work-items, of a group
+AHEAD = 8  # loads that a work-item waits for together
 FLOAT = DType("float32")  # of all that is computed
 ZERO, LOWEST = T.const(0.0, FLOAT), T.const(-math.inf, FLOAT)
 
@@ -149,37 +149,38 @@ class _Kernels:
         dots = buffer_of("dots", self.shared * lanes, FLOAT, "local")
         turn, lane = E.Var("turn", E.INT32), E.Var("lane", E.INT32)
 
-        def vectors(value: Callable[[E.Expr], E.Expr], head: int) -> S.Stmt:
-            store = S.BufferStore(dots, value(lane), (T.add(lane, head * lanes),))
-            return S.For(lane, T.const(0), T.const(lanes), S.LoopKind.VECTORIZED, store) if lanes > 1 else _only(store)
+        def each(store: S.BufferStore) -> S.Stmt:
+            kind = S.LoopKind.VECTORIZED if lanes > 1 else S.LoopKind.UNROLLED
+            return S.For(lane, T.const(0), T.const(lanes), kind, store)
 
-        def _only(store: S.BufferStore) -> S.Stmt:
-            return S.For(lane, T.const(0), T.const(1), S.LoopKind.UNROLLED, store)
+        ahead = next(n for n in (AHEAD, 4, 2, 1) if self.features // lanes % n == 0)
+        keys = buffer_of("keys", ahead * lanes, FLOAT, "local")
 
-        def added(head: int) -> S.Stmt:
-            def value(lane: E.Expr) -> E.Expr:
-                at = T.add(T.mul(turn, lanes), lane)
-                q = self._number(self.query, self.b, self.t, self._head(head), at)
-                k = self._number(self.key, self.b, self.group, key, at)
-                return T.call("fma", q, k, E.BufferLoad(dots, (T.add(lane, head * lanes),)))
+        def feature(step: int, lane: E.Expr) -> E.Expr:
+            return T.add(T.mul(T.add(T.mul(turn, ahead), step), lanes), lane)
 
-            return vectors(value, head)
+        def read(step: int) -> S.Stmt:
+            value = self._number(self.key, self.b, self.group, key, feature(step, lane))
+            return each(S.BufferStore(keys, value, (T.add(lane, step * lanes),)))
 
-        loop = S.For(
-            turn,
-            T.const(0),
-            T.const(self.features // lanes),
-            S.LoopKind.SERIAL,
-            S.seq(*(added(h) for h in range(self.shared))),
-        )
+        def added(step: int, head: int) -> S.Stmt:
+            place = (T.add(lane, head * lanes),)
+            q = self._number(self.query, self.b, self.t, self._head(head), feature(step, lane))
+            total = T.call("fma", q, E.BufferLoad(keys, (T.add(lane, step * lanes),)), E.BufferLoad(dots, place))
+            return each(S.BufferStore(dots, total, place))
+
+        steps = [read(n) for n in range(ahead)]
+        steps += [added(n, h) for n in range(ahead) for h in range(self.shared)]
+        turns = self.features // lanes // ahead
+        loop = S.For(turn, T.const(0), T.const(turns), S.LoopKind.SERIAL, S.seq(*steps))
         kept: list[S.Stmt] = []
         for h in range(self.shared):
             total: E.Expr = E.BufferLoad(dots, (T.const(h * lanes),))
             for n in range(1, lanes):
                 total = T.add(total, E.BufferLoad(dots, (T.const(h * lanes + n),)))
             kept.append(S.BufferStore(powers, self._adjusted(h, key, total), (self._at(h),)))
-        clear = [vectors(lambda _: ZERO, h) for h in range(self.shared)]
-        return S.Allocate(dots, S.seq(*clear, loop, *kept))
+        clear = [each(S.BufferStore(dots, ZERO, (T.add(lane, h * lanes),))) for h in range(self.shared)]
+        return S.Allocate(dots, S.Allocate(keys, S.seq(*clear, loop, *kept)))
 
     def _adjusted(self, head: int, key: E.Expr, score: E.Expr) -> E.Expr:
         """What becomes of a product of a query and a key."""
@@ -216,38 +217,54 @@ class _Kernels:
         """Add the values of a work-item's features, and the exponentials; keep both."""
         sums = buffer_of("sums", self.shared * self.own, FLOAT, "local")
         totals = buffer_of("totals", self.shared, FLOAT, "local")
-        near = E.Var("near", E.INT32)
+        turn = E.Var("turn", E.INT32)
         count = T.maximum(T.minimum(T.sub(end, first), T.const(SPLIT)), T.const(0))
+        values = buffer_of("values", AHEAD, FLOAT, "local")
         clear: list[S.Stmt] = [S.BufferStore(sums, ZERO, (T.const(n),)) for n in range(self.shared * self.own)]
         clear += [S.BufferStore(totals, ZERO, (T.const(h),)) for h in range(self.shared)]
-        key = T.add(first, near)
-        steps: list[S.Stmt] = []
-        for h in range(self.shared):
-            total = T.add(E.BufferLoad(totals, (T.const(h),)), E.BufferLoad(powers, (self._at(h, near),)))
-            steps.append(S.BufferStore(totals, total, (T.const(h),)))
+        near = [T.add(T.mul(turn, AHEAD), n) for n in range(AHEAD)]
+        steps = [
+            self._added(totals, h, E.BufferLoad(powers, (self._at(h, k),))) for h in range(self.shared) for k in near
+        ]
         kept: list[S.Stmt] = []
         for n in range(self.own):
             feature = T.add(self.item, n * SPLIT)
             inside = self.width % SPLIT == 0 or (n + 1) * SPLIT <= self.width
             at = feature if inside else T.minimum(feature, T.const(self.width - 1))
-            value = self._number(self.value, self.b, self.group, key, at)
-            if self.scales is not None:
-                value = T.mul(value, self._number(self.scales[1], self.b, self.group, key, T.const(0)))
+            for m, position in enumerate(near):
+                value = self._value(T.add(first, position), at)
+                value = T.if_then_else(T.less(position, count), value, ZERO)  # what lies behind may be no number
+                steps.append(S.BufferStore(values, value, (T.const(m),)))
+            for m, position in enumerate(near):
+                for h in range(self.shared):
+                    factors = E.BufferLoad(powers, (self._at(h, position),)), E.BufferLoad(values, (T.const(m),))
+                    steps.append(self._added(sums, h * self.own + n, *factors))
             for h in range(self.shared):
-                place = (T.const(h * self.own + n),)
-                added = T.call("fma", E.BufferLoad(powers, (self._at(h, near),)), value, E.BufferLoad(sums, place))
-                steps.append(S.BufferStore(sums, added, place))
                 line = T.add(T.mul(self._line(self._head(h)), self.splits), self.split)
-                store = S.BufferStore(self.parts, E.BufferLoad(sums, place), (T.add(T.mul(line, self.width), feature),))
+                total = E.BufferLoad(sums, (T.const(h * self.own + n),))
+                store = S.BufferStore(self.parts, total, (T.add(T.mul(line, self.width), feature),))
                 kept.append(store if inside else S.IfThenElse(T.less(feature, self.width), store))
-        loop = S.For(near, T.const(0), count, S.LoopKind.SERIAL, S.seq(*steps))
+        turns = T.floordiv(T.add(count, AHEAD - 1), AHEAD)
+        loop = S.For(turn, T.const(0), turns, S.LoopKind.SERIAL, S.seq(*steps))
         own: list[S.Stmt] = []
         for h in range(self.shared):
             line = T.add(T.mul(self._line(self._head(h)), self.splits), self.split)
             own.append(S.BufferStore(self.tops, E.BufferLoad(partial[h], (T.const(0),)), (line,)))
             own.append(S.BufferStore(self.sums, E.BufferLoad(totals, (T.const(h),)), (line,)))
         body = S.seq(*clear, loop, *kept, S.IfThenElse(T.less(self.item, 1), S.seq(*own)))
-        return S.Allocate(sums, S.Allocate(totals, body))
+        return S.Allocate(sums, S.Allocate(totals, S.Allocate(values, body)))
+
+    def _value(self, key: E.Expr, feature: E.Expr) -> E.Expr:
+        value = self._number(self.value, self.b, self.group, key, feature)
+        if self.scales is None:
+            return value
+        return T.mul(value, self._number(self.scales[1], self.b, self.group, key, T.const(0)))
+
+    def _added(self, sums: S.Buffer, at: int, *factors: E.Expr) -> S.Stmt:
+        """Add a number, or a product, to a sum."""
+        total = E.BufferLoad(sums, (T.const(at),))
+        value = T.call("fma", *factors, total) if len(factors) > 1 else T.add(total, factors[0])
+        return S.BufferStore(sums, value, (T.const(at),))
 
     # ---- the second kernel
 
