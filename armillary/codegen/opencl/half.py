@@ -30,6 +30,11 @@ TYPES = "\n".join(
         "#define half_store_aligned(n, value, at) (*(__global half##n*)(at) = (value))",
         "#define half_guarded(n, test, at) ((test) ? *(__global half##n*)(at) : (half##n)(0))",
         *(f"#define convert_half_t{n} convert_half{n}" for n in _LANES),
+        "static inline float half_number(ushort bits) { return (float)as_half(bits); }",
+        *(
+            f"static inline float{n} half_numbers_{n}(ushort{n} bits) {{ return convert_float{n}(as_half{n}(bits)); }}"
+            for n in _LANES
+        ),
         "#else",
         "typedef float half_t;",
         *(f"typedef float{n} half_t{n}; typedef int{n} half_mask{n};" for n in _LANES),
@@ -53,14 +58,14 @@ TYPES = "\n".join(
             for n, word in ((2, "uint"), (4, "uint2"), (8, "uint4"), (16, "uint8"))
         ),
         *(f"#define convert_half_t{n} convert_float{n}" for n in _LANES),
-        "#endif",
-        "#define half_stored(at) (*(const __global ushort*)(at))",
         "static inline float half_number(ushort bits) { return vload_half(0, (const half*)&bits); }",
         *(
             f"static inline float{n} half_numbers_{n}(ushort{n} bits) "
             f"{{ return vload_half{n}(0, (const half*)&bits); }}"
             for n in _LANES
         ),
+        "#endif",
+        "#define half_stored(at) (*(const __global ushort*)(at))",
     )
 )
 NAMES = frozenset(
