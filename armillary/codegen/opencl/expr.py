@@ -18,10 +18,10 @@ from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.codegen.c.literals import float_text
 from armillary.codegen.opencl import half
 from armillary.codegen.opencl.checks import REFUSE
+from armillary.codegen.opencl.half_bits import bits_of_half, widened_bits
 from armillary.codegen.opencl.vector import is_aligned
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
-from armillary.tir.halves import bits_of_half, widened_bits
 from armillary.tir.stmt import Buffer
 
 _SPELLING = {

@@ -13,6 +13,7 @@ from typing import Protocol
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
 from armillary.codegen.opencl import half
+from armillary.codegen.opencl.half_bits import widened_bits
 from armillary.codegen.opencl.linear import linear
 from armillary.codegen.opencl.texel import Emitter as Texels
 from armillary.codegen.opencl.texel import (
@@ -27,7 +28,6 @@ from armillary.target.texture import is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.halves import widened_bits
 
 LANES = (2, 4, 8, 16)
 ALIGNED = 16  # bytes, of what groups share, if it is of vectors

@@ -58,9 +58,10 @@ class _Kernels:
         self.mask = more[0] if len(more) == 1 else None
         self.scales = more if len(more) > 1 else None
         (self.batch, self.count, self.heads, self.features), key = shape_of(self.query), shape_of(self.key)
-        self.groups, capacity, self.width = key[1], key[2], shape_of(self.value)[3]
+        self.groups, capacity, width = key[1], key[2], shape_of(self.value)[3]
         assert isinstance(self.heads, int) and isinstance(self.groups, int), "as inference has checked"
-        assert isinstance(capacity, int) and isinstance(self.width, int), "as inference has checked"
+        assert isinstance(capacity, int) and isinstance(width, int), "as inference has checked"
+        self.width = width
         self.capacity, self.shared, self.splits = capacity, self.heads // self.groups, -(-capacity // SPLIT)
         self.own = -(-self.width // SPLIT)  # features of a work-item
         lines = self.batch * self.count * self.heads

@@ -21,11 +21,11 @@ from armillary.backends.opencl.tiles import Tile
 from armillary.backends.opencl.written.elements import Elements, Index
 from armillary.base.dtype import DType
 from armillary.base.extent import Known, ceil_div, divides
+from armillary.codegen.opencl.half_bits import bits_of_half
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
-from armillary.tir.halves import bits_of_half
 from armillary.tir.simplify import simplify
 from armillary.tir.transform.insert_barriers import DOUBLE_BUFFER_WRITE
 from armillary.tir.transform.unroll_loop import MAX_STATEMENTS, UNROLL_COUNT

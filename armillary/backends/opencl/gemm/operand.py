@@ -18,12 +18,12 @@ from armillary.base.dtype import DType
 from armillary.base.extent import Known, divides
 from armillary.base.node import post_order
 from armillary.base.record import record
+from armillary.codegen.opencl.half_bits import widened
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import uses_var
 from armillary.tir.extents import to_expr
-from armillary.tir.halves import widened
 from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import substitute_expr
 
