@@ -25,6 +25,7 @@ from armillary.relay import analysis
 from armillary.relay.expr import Call, Expr, Function, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.op import Op
+from armillary.relay.types import IncompleteType
 
 _INFERRED = ("ret_type", "type_annotation")
 _OF_THE_WEIGHT = ("channels", "kernel_size", "units")
@@ -75,7 +76,7 @@ def _read(node: Any, name: str) -> Any:  # Any: a node and what is compared as i
     A program says the same whether the result of a function is written or inferred.
     """
     value = getattr(node, name)
-    if value is None and name in _INFERRED and isinstance(node, Var | Function):
+    if (value is None or isinstance(value, IncompleteType)) and name in _INFERRED and isinstance(node, Var | Function):
         return _inferred(node)
     if name == "attrs" and isinstance(value, Attrs):
         return dict(value)

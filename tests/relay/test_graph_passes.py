@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from armillary import relay
+from armillary import ir, relay
 from armillary.base.node import structural_equal
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
@@ -378,3 +378,14 @@ def test_passes_are_found_by_name() -> None:
     assert isinstance(T.FuseOps(), Pass)
     assert T.CombineParallelConv2D(3).info.opt_level == 4
     assert T.FoldConstant().name == "FoldConstant"
+
+
+def test_a_variable_whose_type_is_to_be_found_equals_one_that_states_it() -> None:
+    def named(annotation: relay.Type | None) -> Expr:
+        name = relay.Var("y", annotation)
+        return relay.Function([], relay.Let(name, relay.const(1.5), name))
+
+    stated = named(relay.TensorType((), "float32"))
+    assert ir.structural_equal(named(relay.IncompleteType()), stated)
+    assert ir.structural_equal(relay.transform.ToANormalForm()(IRModule.from_expr(relay.const(1.5)))["main"], stated)
+    assert not ir.structural_equal(named(relay.TensorType((), "float64")), stated)

@@ -1,8 +1,8 @@
 """to-a-normal-form: name every intermediate value.
 
-In: a module. Out: one in which each call, tuple, field and branch is the value of a let, in the order of evaluation, in
-the innermost scope that holds all its uses; arguments are variables and constants. Invariant: nothing is computed twice
-or in another scope; to-graph-normal-form goes back.
+In: a module. Out: one in which each constant, call, tuple, field and branch is the value of a let, in the order of
+evaluation, in the innermost scope that holds all its uses; arguments are variables. Invariant: nothing is computed
+twice or in another scope; to-graph-normal-form goes back.
 
     def @main(%x: Tensor[(2,), float32]) {
       %0 = nn.relu(%x);
@@ -19,7 +19,7 @@ or in another scope; to-graph-normal-form goes back.
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Expr, Function, Let
+from armillary.relay.expr import Constant, Expr, Function, Let
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.normal_form.to_basic_block_normal_form import Binder
 from armillary.relay.walk import is_leaf, not_primitive, post_order
@@ -35,5 +35,6 @@ def to_a_normal_form(module: IRModule) -> IRModule:
 def _named(function: Function) -> Expr | None:
     order = post_order(function, not_primitive)
     bound = {id(e.value) for e in order if isinstance(e, Let)}
-    values = {id(e) for e in order if not is_leaf(e) and not isinstance(e, Let | Function) and id(e) not in bound}
+    named = (e for e in order if isinstance(e, Constant) or not (is_leaf(e) or isinstance(e, Let | Function)))
+    values = {id(e) for e in named if id(e) not in bound}
     return Binder(function, order, values).run() if values else None
