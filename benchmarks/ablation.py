@@ -44,11 +44,12 @@ from armillary.backends.cpu import select  # noqa: E402
 from armillary.base.files import write_atomic  # noqa: E402
 from armillary.contrib.graph_executor import GraphModule  # noqa: E402
 from armillary.driver.build import optimized  # noqa: E402
-from armillary.driver.graph_codegen import plan_graph  # noqa: E402
 from armillary.driver.lower_fused import workload_of  # noqa: E402
+from armillary.driver.program_codegen import plan_network  # noqa: E402
 from armillary.driver.variants import entries  # noqa: E402
 from armillary.errors import ArmillaryError  # noqa: E402
 from armillary.ir import IRModule  # noqa: E402
+from armillary.program.placement import arena_bytes  # noqa: E402
 from armillary.relay.op import OPS  # noqa: E402
 from armillary.relay.printer import astext  # noqa: E402
 from armillary.relay.transform.pipeline import build_passes  # noqa: E402
@@ -104,7 +105,7 @@ def mechanisms(name: str, target: Target) -> tuple[list[str], str]:
     module, params = CASES[name]()
     with without("") as watch:
         done = optimized(module, target, params)
-        plan = plan_graph(*(done[entry] for entry in entries(done)))
+        plan = plan_network(*(done[entry] for entry in entries(done)))
         rows = [_algorithm(kernel.function, target) for kernel in plan.kernels.values()]
     of_algorithms = [p for phase in ("layouts", "operators", "kernels") for p in select.passes(phase, target)]
     may = {p.info.name for p in (*build_passes(target), *of_algorithms) if 0 < p.info.opt_level <= LEVEL}
@@ -156,9 +157,9 @@ class Built:
             self.package = (Path(folder) / "net.tar").stat().st_size
         with without(mechanism):
             done = optimized(module, target, params)
-        plan = plan_graph(*(done[entry] for entry in entries(done)))
+        plan = plan_network(*(done[entry] for entry in entries(done)))
         held = sum(int(getattr(v, "nbytes", 0)) for v in plan.params.values())
-        self.memory = plan.arena_bytes + held
+        self.memory = arena_bytes(plan.program) + held
         self._feed(module)
 
     def _feed(self, module: Any) -> None:  # Any: an IRModule

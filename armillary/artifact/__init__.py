@@ -276,6 +276,16 @@ class GraphNode:
     num_outputs: int = 1
     attrs: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_load_time(self) -> bool:
+        """Whether it runs once, when parameters are set."""
+        return self.attrs.get("load_time") == "1"
+
+    @property
+    def is_size_time(self) -> bool:
+        """Whether it runs when sizes are bound to other values."""
+        return self.attrs.get("size_time") == "1"
+
 
 @record(slots=True)
 class VariantRow:

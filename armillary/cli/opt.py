@@ -33,7 +33,9 @@ from armillary.driver.build import build
 from armillary.errors import ConfigError
 from armillary.instrument import PassTimingInstrument
 from armillary.ir import IRModule
-from armillary.program import print_program, program_of, verify
+from armillary.program.from_graph import program_of
+from armillary.program.text import print_program
+from armillary.program.verify import verify
 from armillary.relay.parser import parse as parse_relay
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.visualization.picture import visualize

@@ -2,9 +2,9 @@
 
 In: a module or a schedule, a target, parameters. Out: a library. Invariant: who compiles comes through here; the order
 of a build is in build.py alone. Where to look next: build (relay.build, the passes and code generation in order),
-graph_codegen (main function -> graph JSON), memory_plan (arena offsets), lower_fused (fused function -> TE -> TIR
-phases), library (the result), te_build (`armillary.lower`, `armillary.build` on schedules; `build_module` has them
-under old names).
+program_codegen (main function -> run program, whose places armillary/program plans), lower_fused (fused function -> TE
+-> TIR phases), library (the result), te_build (`armillary.lower`, `armillary.build` on schedules; `build_module` has
+them under old names).
 """
 
 from armillary.base.lazy import lazy_names

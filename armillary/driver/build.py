@@ -1,32 +1,27 @@
 """`relay.build`: a Relay module to a compiled network.
 
 In: a module (or function), a target, parameters. Out: a `GraphLibrary`. The path, in order: bind parameters, graph
-passes (relay/transform/pipeline.py), graph and memory plan (graph_codegen.py), kernels (kernels.py), library.
+passes (relay/transform/pipeline.py), run program with its places (program_codegen.py), kernels (kernels.py), library.
 Invariant: nothing is downloaded, nothing falls back silently: what cannot be compiled is an error that says why.
 """
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
 
-from armillary.artifact import GraphNode, GraphSpec, SizeRow
 from armillary.artifact.kernel import CompiledKernel
 from armillary.artifact.outputs import ModelOutputs
 from armillary.backends.base import backend_of
 from armillary.backends.placement import DeviceTargets
 from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
-from armillary.base.extent import Dim, Extent, Size, evaluate, sizes_of
 from armillary.base.lazy import deferred
-from armillary.driver.control_flow import COPY
-from armillary.driver.graph_codegen import DEVICE_COPY, NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import (
     Progress,
     check_kernels,
@@ -38,9 +33,11 @@ from armillary.driver.kernels import (
 )
 from armillary.driver.libraries import report_of, split_libraries, stated_libraries, with_libraries
 from armillary.driver.library import FunctionLibrary, GraphLibrary
+from armillary.driver.program_codegen import plan_network
 from armillary.driver.variants import each_variant, entries
-from armillary.errors import InternalError, TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
+from armillary.program.to_graph import graph_of
 from armillary.relay.analysis.bind_sizes import sizes_in
 from armillary.relay.analysis.meeting_sizes import with_meeting_sizes
 from armillary.relay.binding import bind_params_by_name
@@ -63,7 +60,6 @@ with deferred():
     from armillary.ops.shape.compared_sizes import with_compared_sizes
     from armillary.relay.analysis.usual_sizes import with_usual_sizes
     from armillary.relay.transform.over_devices import device_targets, optimized_over
-_RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
 
@@ -142,7 +138,8 @@ def assembled(
     where, alignment = targets.main, max(backend_of(target).alignment for target in targets.all)
     main = where.kind.device_type if targets.others else 0
     fallback = partial(_fallback_graph, target=where) if PassContext.current().get(FALLBACK) else None
-    plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main, fallback=fallback)
+    mains = [module[name] for name in entries(module)]
+    plan = plan_network(*mains, alignment=alignment, device=main, fallback=fallback)
     for sub_graph in plan.offloaded.values():
         check_device(sub_graph, backend_of(where).device)
     check_kernels(module, plan.kernels.values())
@@ -165,10 +162,9 @@ def assembled(
     own = [kernel.code for part in machine for kernel in part.values() if kernel.code]
     objects = [*own, *(compiled_sources(plan.offloaded, host_target(where)) if plan.offloaded else ())]
     descriptor = merge_rows(parts, where, [sub_graph.row for sub_graph in plan.offloaded.values()])
-    main = module[entries(module)[0]]
-    outputs = _outputs_of(main)
-    spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
-    if len(outputs.names) == (plan.variants[0].heads[1] if plan.variants else len(plan.heads)):
+    outputs = _outputs_of(mains[0])
+    spec = graph_of(plan.program, {name: kernel.notes for name, kernel in compiled.items()})
+    if len(outputs.names) == (spec.variants[0].heads[1] if spec.variants else len(spec.heads)):
         spec = dataclasses.replace(spec, outputs=outputs)  # else a pass has changed them
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 
@@ -182,12 +178,9 @@ def _outputs_of(main: Function) -> ModelOutputs:
 def _fallback_graph(function: Function, target: Target) -> FallbackGraph:
     """Our own kernels for what a library computes: the function compiled as a network of its own."""
     module = optimized(without_library(function), target)
-    plan = plan_graph(module["main"], alignment=backend_of(target).alignment)
-    names = [plan.nodes[node].name for node in plan.inputs]
-    params = [plan.params[name] for name in names if name in plan.params]
-    if any(name in plan.params for name in names[: len(names) - len(params)]):
-        raise InternalError("a parameter stands before an input")
-    return FallbackGraph(_graph_spec(plan, {}).to_json(), tuple(Constant(p) for p in params), plan.kernels)
+    plan = plan_network(module["main"], alignment=backend_of(target).alignment)
+    params = tuple(Constant(data) for data in plan.params.values())  # the last inputs, in this order
+    return FallbackGraph(graph_of(plan.program).to_json(), params, plan.kernels)
 
 
 def optimized(module: IRModule, target: Target | DeviceTargets, params: Params | None = None) -> IRModule:
@@ -251,78 +244,6 @@ def _targets(target: object, host: object) -> Target | DeviceTargets:
     chosen = target_with_host(target, host)
     backend_of(chosen)  # which refuses targets of families without one
     return chosen
-
-
-def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> GraphSpec:
-    nodes = tuple(
-        GraphNode("null", n.name)
-        if n.func is None
-        else GraphNode(
-            "tvm_op",
-            n.name,
-            _edges(n.inputs),
-            _RUNTIME_NAMES.get(n.func, n.func),
-            len(n.types),
-            {**n.attrs, **notes.get(n.func, {})},
-        )
-        for n in plan.nodes
-    )
-    types = [t for n in plan.nodes for t in n.types]
-    storage = [s for n in plan.nodes for s in n.storage]
-    return GraphSpec(
-        nodes=nodes,
-        arg_nodes=tuple(plan.inputs),
-        heads=_edges(plan.heads),
-        shapes=tuple(t.static if not plan.sizes else tuple(map(_dimension, t.shape)) for t in types),
-        dltypes=tuple(str(t.dtype.storage) for t in types),
-        storage_ids=tuple(storage),
-        devices=tuple(n.device for n in plan.nodes for _ in n.types) if any(n.device for n in plan.nodes) else (),
-        arena_offsets=tuple(plan.arena_offsets),
-        image_widths=tuple(plan.image_widths),
-        storage_scopes=tuple(scope for node in plan.nodes for scope in node.output_scopes) if plan.image_widths else (),
-        variants=tuple(plan.variants),
-        sizes=_size_rows(plan.sizes, (d for t in types for d in t.shape if isinstance(d, Extent))),
-        states=tuple(plan.states),
-        lifetimes=tuple(plan.lifetimes),
-    )
-
-
-def _size_rows(sizes: Mapping[str, Size], dims: Iterable[Extent]) -> tuple[SizeRow, ...]:
-    """The sizes, whose lower bounds are such that no dimension is negative: `n - 8` wants eight or more."""
-    lows = {name: each.low for name, each in sizes.items()}
-    for dim in dict.fromkeys(dims):
-        for name in sizes_of([dim]) if _at(dim, lows) < 0 else ():
-            each = sizes[name]
-            steps = range(each.low, each.high + 1, each.step)
-            place = bisect.bisect_left(steps, 0, key=lambda n, d=dim, own=name: _at(d, {**lows, own: n}))  # type: ignore[misc]
-            if place < len(steps):
-                lows[name] = max(lows[name], steps[place])
-    return tuple(
-        SizeRow(s.name, lows[name], s.high, s.step, max(s.typical, lows[name]) if s.typical else 0)
-        for name, s in sizes.items()
-    )
-
-
-def _at(dim: Extent, values: Mapping[str, int]) -> int:
-    """The dimension at values of its sizes; 0 where it is a number of elements divided by none."""
-    try:
-        return evaluate(dim, values)
-    except ZeroDivisionError:
-        return 0
-
-
-def _dimension(dim: Dim) -> int | str:
-    """A dimension as the graph has it: a number, or an expression over its sizes."""
-    if isinstance(dim, int | Extent):
-        return dim if isinstance(dim, int) else str(dim)
-    raise UnsupportedError(
-        "a size that only the data says has no place in a graph of named sizes",
-        hint="relay.vm.compile runs such modules; or fix the sizes with shape=",
-    )
-
-
-def _edges(entries: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
-    return tuple((node, output, 0) for node, output in entries)
 
 
 class _AsFunction(ModuleType):

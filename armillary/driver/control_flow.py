@@ -1,62 +1,52 @@
-"""Branches and loops in the graph: each is a node, followed by the nodes of its regions.
+"""Branches and loops of the run program.
 
-In: the body of a fused main, and the builder of the graph's nodes (graph_codegen.py). Out: nodes in run order. An If
-becomes `__if` and the nodes of its two branches, a Loop `__loop` and those of its body; a region ends with a `__yield`
-of its results (the C side: runtime/native/arm_control.c). Invariant: a value is computed in the innermost region that
-holds all its uses, so a branch that is not taken costs nothing, and what two branches share comes before both; lets say
-nothing about that and are dissolved. Memory: a value that a loop reads from outside lives until the loop ends.
+In: the body of a fused main, and the builder of statements (program_codegen.py). Out: statements in run order, an If or
+a Loop with its bodies, which end with a yield of their results. Invariant: a value is computed in the innermost body
+that holds all its uses, so a branch that is not taken costs nothing, and what two branches share comes before both;
+lets say nothing about that and are dissolved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
+from armillary.program import nodes
+from armillary.program.nodes import Statement, Yield
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import children, map_children, not_primitive, post_order
 
-IF, LOOP, YIELD, COPY = "__if", "__loop", "__yield", "__copy"
-Entry = tuple[int, int]  # a node and one of its outputs
 _LAST_SCALARS = (TensorType((), DType("int64")), TensorType((), DType("bool")))
 
 
-class Node(Protocol):
-    """What this file reads and writes of the graph's nodes."""
-
-    func: str | None
-    inputs: list[Entry]
-    attrs: dict[str, str]
-
-
 class Builder(Protocol):
-    """What this file needs of the graph being built."""
+    """What this file needs of the program being built."""
 
-    values: dict[int, list[Entry]]
+    entries: dict[int, list[str]]  # names of values, by the id of an expression
+    body: list[Statement]
 
     def visit(self, item: object) -> None:  # an expression
-        """Make the node of an expression whose arguments have values."""
+        """Append the statement of an expression whose arguments have values."""
 
-    def add(self, expr: Expr | None, func: str, inputs: list[Entry], types: Sequence[TensorType]) -> int:
-        """Append a node and give its number."""
+    def results(self, types: Sequence[TensorType]) -> tuple[str, ...]:
+        """New values of these types."""
 
-    def node(self, index: int) -> Any:  # Any: a Node
-        """A node by its number."""
+    def statement_name(self, expr: Expr | None, word: str) -> str:
+        """A name for the next statement."""
 
-    def count(self) -> int:
-        """How many nodes there are."""
+    def copied(self, value: str) -> str:
+        """A copy of a value in memory of its own."""
 
-
-def has_control(body: Expr) -> bool:
-    """Whether anything here needs more than nodes in a row."""
-    return any(isinstance(e, If | Loop | Let) for e in post_order(body, not_primitive))
+    def shown(self, value: str) -> str:
+        """The value whose memory another one shows."""
 
 
 def emit(builder: Builder, body: Expr) -> Expr:
-    """Build the nodes of `body`; gives back the expression whose entries are the results."""
+    """Build the statements of `body`; gives back the expression whose entries are the results."""
     plain = _without_lets(body)
     _Emitter(builder, plain).run(plain)
     return plain
@@ -86,7 +76,7 @@ def _without_lets(body: Expr) -> Expr:
 
 @record(frozen=False, eq=False)
 class Region:
-    """The graph's own list of nodes, a branch, or the body of a loop."""
+    """The program's own body, a branch, or the body of a loop."""
 
     parent: Region | None = None
     depth: int = 0
@@ -108,7 +98,7 @@ def _common(a: Region, b: Region) -> Region:
 
 
 def _regions(root: Expr) -> dict[int, Region]:
-    """The innermost region that holds all uses of each expression; constants are the graph's own."""
+    """The innermost region that holds all uses of each expression; constants are the program's own."""
     top = Region()
     of: dict[int, Region] = {id(root): top}
     for expr in reversed(post_order(root, not_primitive)):
@@ -136,7 +126,7 @@ def _uses(expr: Expr) -> Iterator[tuple[Expr, bool]]:
             yield from ((child, False) for child in children(expr))
 
 
-# --- nodes -----------------------------------------------------------------------------------------------------------
+# --- statements -------------------------------------------------------------------------------------------------------
 
 
 class _Emitter:
@@ -144,8 +134,8 @@ class _Emitter:
         self.builder, self.of = builder, _regions(root)
 
     def run(self, root: Expr) -> None:
-        """Nodes for what `root` needs and has not yet, in an order that runs."""
-        values = self.builder.values
+        """Statements for what `root` needs and has not yet, in an order that runs."""
+        values = self.builder.entries
         stack: list[tuple[Expr, bool]] = [(root, False)]
         while stack:
             expr, ready = stack.pop()
@@ -186,60 +176,54 @@ class _Emitter:
 
     def _branch(self, expr: If) -> None:
         builder = self.builder
-        types = tensor_fields(expr.checked_type)
-        index = builder.add(expr, IF, list(builder.values[id(expr.cond)]), types)
-        first = self._region(expr.true_branch)
-        second = self._region(expr.false_branch)
-        builder.node(index).attrs.update(first_nodes=str(first), second_nodes=str(second))
-        builder.values[id(expr)] = [(index, k) for k in range(len(types))]
+        name = builder.statement_name(expr, "if")
+        outputs = builder.results(tensor_fields(expr.checked_type))
+        (condition,) = builder.entries[id(expr.cond)]
+        then, otherwise = self._region(expr.true_branch), self._region(expr.false_branch)
+        builder.body.append(nodes.If(condition, then, otherwise, outputs, name))
+        builder.entries[id(expr)] = list(outputs)
 
-    def _region(self, root: Expr, loop: tuple[int, int] | None = None) -> int:
-        """The nodes of a region, its yield included: how many. `loop`: the owner's number, its count of states."""
-        values, begin = self.builder.values, self.builder.count()
-        outside = set(values)
+    def _region(self, root: Expr, states: tuple[str, ...] = ()) -> tuple[Statement, ...]:
+        """The statements of a body, its yield included; `states`: of the loop whose body it is."""
+        builder = self.builder
+        outside, around = set(builder.entries), builder.body
+        builder.body = []
         self.run(root)
-        results = list(values[id(root)])
-        if loop is not None:
-            results = [self._copied_state(entry, k - 1, *loop) for k, entry in enumerate(results)]
-        self.builder.add(None, YIELD, results, ())
-        for key in set(values) - outside:  # what a region computes is not there outside, nor the next time
-            del values[key]
-        return self.builder.count() - begin
+        results = list(builder.entries[id(root)])
+        if states:
+            results = [results[0], *(self._copied_state(v, k, states) for k, v in enumerate(results[1:]))]
+        builder.body.append(Yield(tuple(results), builder.statement_name(None, "yield")))
+        for key in set(builder.entries) - outside:  # what a body computes is not there outside, nor the next time
+            del builder.entries[key]
+        inside, builder.body = tuple(builder.body), around
+        return inside
 
-    def _copied_state(self, entry: Entry, state: int, owner: int, states: int) -> Entry:
+    def _copied_state(self, value: str, index: int, states: tuple[str, ...]) -> str:
         """A new state that is another's old one is copied: states are replaced one after another."""
-        node, output = _origin(self.builder, entry)
-        if node != owner or output >= states or output == state or not 0 <= state < states:
-            return entry
-        types = self.builder.node(owner).types
-        return self.builder.add(None, COPY, [entry], (types[output],)), 0
+        if index >= len(states) or self.builder.shown(value) not in (*states[:index], *states[index + 1 :]):
+            return value
+        return self.builder.copied(value)
 
     def _loop(self, expr: Loop) -> None:
         builder, body = self.builder, _body(expr)
-        values = builder.values
-        args = [values[id(a)] for a in expr.args]
-        states = [entry for entries in args[: expr.states] for entry in entries]
-        types = (*tensor_fields(expr.checked_type), _LAST_SCALARS[1])
-        limit, going = values[id(expr.limit)], values[id(expr.going)]
-        index = builder.add(expr, LOOP, [*limit, *going, *states], types)
-        outputs = [(index, k) for k in range(len(types))]
-        values[id(body.params[0])], values[id(body.params[1])] = [outputs[-2]], [outputs[-1]]
+        entries = builder.entries
+        args = [entries[id(a)] for a in expr.args]
+        first = [value for values in args[: expr.states] for value in values]
+        (limit,), (going,) = entries[id(expr.limit)], entries[id(expr.going)]
+        name = builder.statement_name(expr, "loop")
+        outputs = builder.results((*tensor_fields(expr.checked_type), _LAST_SCALARS[1]))
+        entries[id(body.params[0])], entries[id(body.params[1])] = [outputs[-2]], [outputs[-1]]
         used = 0
-        for k, (param, entries) in enumerate(zip(body.params[2:], args, strict=True)):
+        for k, (param, values) in enumerate(zip(body.params[2:], args, strict=True)):
             is_state = k < expr.states
-            values[id(param)] = outputs[used : used + len(entries)] if is_state else entries
-            used += len(entries) if is_state else 0
-        size = self._region(body.body, (index, len(states)))
-        builder.node(index).attrs.update(
-            first_nodes=str(size),
-            second_nodes="0",
-            states=str(len(states)),
-            scans=str(len(types) - len(states) - 2),
-            trips=str(expr.trips if isinstance(expr.trips, int) else -1),  # then what the scans have rows for
-        )
+            entries[id(param)] = list(outputs[used : used + len(values)]) if is_state else values
+            used += len(values) if is_state else 0
+        inside = self._region(body.body, outputs[: len(first)])
+        trips = expr.trips if isinstance(expr.trips, int) else -1  # then what the scans have rows for
+        builder.body.append(nodes.Loop(limit, going, tuple(first), inside, outputs, trips, name))
         for param in body.params:
-            del values[id(param)]
-        values[id(expr)] = outputs[:-1]
+            del entries[id(param)]
+        entries[id(expr)] = list(outputs[:-1])
 
 
 def _body(loop: Loop) -> Function:
@@ -248,36 +232,3 @@ def _body(loop: Loop) -> Function:
             "the body of a loop is computed at run time", span=loop.span, hint="write the function itself"
         )
     return loop.body
-
-
-def _origin(builder: Builder, entry: Entry) -> Entry:
-    """The entry whose memory this one shows: through nodes that only rename it."""
-    node = builder.node(entry[0])
-    while node.func == "__nop" and len(node.inputs) == 1:
-        entry = node.inputs[0]
-        node = builder.node(entry[0])
-    return entry
-
-
-# --- memory ----------------------------------------------------------------------------------------------------------
-
-
-def enclosing_loops(nodes: Sequence[Node]) -> list[list[tuple[int, int]]]:
-    """For each node the loops around it, outermost first: (number of the loop's node, of its last one)."""
-    around: list[list[tuple[int, int]]] = [[] for _ in nodes]
-    for index, node in enumerate(nodes):
-        if node.func == LOOP:
-            last = index + int(node.attrs["first_nodes"])
-            for inner in range(index + 1, last + 1):
-                around[inner].append((index, last))
-    return around
-
-
-def last_write(index: int, node: Node) -> int:
-    """When the outputs of a node are written for the last time: a branch or loop writes them as its regions end."""
-    return index + sum(int(node.attrs.get(key, 0)) for key in ("first_nodes", "second_nodes"))
-
-
-def last_use(index: int, first: int, loops: Sequence[tuple[int, int]]) -> int:
-    """Until when a value made by node `first` and read by node `index` must be kept."""
-    return max([index, *(last for start, last in loops if first <= start)])

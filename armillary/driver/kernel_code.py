@@ -15,8 +15,8 @@ from armillary.backends.base import DeviceCode, backend_of
 from armillary.base.dtype import DType
 from armillary.base.extent import Extent
 from armillary.driver.explain import kernel_attrs
-from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import lower_fused
+from armillary.driver.program_codegen import Kernel
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Function
 from armillary.relay.types import tensor_fields

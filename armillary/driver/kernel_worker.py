@@ -12,9 +12,9 @@ import ast
 
 from armillary.base.json_types import JsonObject
 from armillary.codegen.workers.worker import serve
-from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.kernels import kernel_keys
+from armillary.driver.program_codegen import Kernel
 from armillary.errors import InternalError
 from armillary.relay.expr import Function
 from armillary.relay.parser import parse

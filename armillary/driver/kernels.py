@@ -28,7 +28,7 @@ from armillary.base.node import post_order
 from armillary.budgets import COMPILE_SECONDS, FILE_NODES, KERNEL_SIZE, KERNELS, KERNELS_PER_NODE
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
-from armillary.driver.graph_codegen import Kernel
+from armillary.driver.program_codegen import Kernel
 from armillary.errors import ExecutionError, InternalError, TargetError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Function

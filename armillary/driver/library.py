@@ -31,7 +31,6 @@ from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
 from armillary.base.lazy import deferred
-from armillary.codegen.c.constants import linked_parameters
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
 from armillary.codegen.object.elf_merge import merged_object
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
 with deferred():
     from armillary import runtime  # who only exports runs nothing
+    from armillary.codegen.c.constants import linked_parameters
 
 with deferred():
     from armillary.codegen.object.jit import LoadedObjects

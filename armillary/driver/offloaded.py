@@ -29,7 +29,7 @@ from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
 
 if TYPE_CHECKING:
-    from armillary.driver.graph_codegen import Kernel
+    from armillary.driver.program_codegen import Kernel
 
 
 @record

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from armillary.artifact import GraphNode, GraphSpec, tensor_bytes
 from armillary.base.json_types import JsonObject
 from armillary.driver.explain import KernelNotes, read_attrs
-from armillary.driver.load_time import LOAD_TIME
 from armillary.driver.roof import PLACES, Roof
 from armillary.driver.trace import Share, joined, shares
 from armillary.runtime import GraphExecutor
@@ -285,7 +284,7 @@ def _median(shares: Sequence[Share]) -> Share:
 
 
 def _is_kernel(node: GraphNode) -> bool:
-    return node.op != "null" and not node.func_name.startswith("__") and LOAD_TIME not in node.attrs
+    return node.op != "null" and not node.func_name.startswith("__") and not node.is_load_time
 
 
 def _row(index: int, node: GraphNode, start: float, share: Share, sizes: _Sizes, roof: Roof) -> KernelProfile:
@@ -307,9 +306,7 @@ class _Sizes:
         self.rows = spec.node_row_ptr
         inputs = set(executor.free_inputs)
         self.sizes = [tensor_bytes(shape, dtype) for shape, dtype in zip(spec.fixed_shapes, spec.dltypes, strict=True)]
-        self.is_param = [
-            LOAD_TIME in node.attrs or (node.op == "null" and node.name not in inputs) for node in spec.nodes
-        ]
+        self.is_param = [node.is_load_time or (node.op == "null" and node.name not in inputs) for node in spec.nodes]
         kernels = [index for index, node in enumerate(spec.nodes) if _is_kernel(node)]
         self.owners = {index: executor.node_owner(index) for index in kernels}
         self.readers: dict[tuple[int, int], list[int]] = {}

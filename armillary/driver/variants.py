@@ -3,8 +3,8 @@
 In: a module whose entry functions are `main` and those marked `Variant=1` (`from_onnx(…, variants=…)`, or
 `variants_of(modules)`), which compute the same for inputs of other shapes. Out: the entry functions, each to be
 optimised for its own shapes. Invariant: they take inputs of the same names, and no two take the same shapes; kernels
-and parameters that are equal exist once (driver/graph_codegen.py). At run time: runtime/native/arm_variants.c. A module
-that compiles a variant when its shapes are met first: contrib/variants.py.
+and parameters that are equal exist once (driver/program_codegen.py). At run time: runtime/native/arm_variants.c. A
+module that compiles a variant when its shapes are met first: contrib/variants.py.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ input that does not fit is refused before anything runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from armillary.program.nodes import (
     Return,
     Statement,
     Value,
+    Variant,
     Yield,
 )
 
@@ -42,26 +44,41 @@ def interpret(
 ) -> list[Array]:
     """The outputs for inputs and constants by name; `states` are read, zero where they are missing, and replaced."""
     inputs = [v for v in program.values if v.storage.lifetime in (Lifetime.INPUT, Lifetime.CONSTANT)]
+    program, inputs = _variant(program, inputs, arrays)
     run = _Run(program, functions, _sizes(program, inputs, arrays))
     for value in inputs:
-        run.set(value.name, arrays[value.name])
+        run.set(value.name, arrays[value.key])
     states = {} if states is None else states
     own = [v for v in program.values if v.storage.lifetime is Lifetime.STATE]
     for value in own:
-        run.set(value.name, states.get(value.name, np.zeros(run.shape(value.name), DType(value.dtype).numpy)))
+        run.set(value.name, states.get(value.key, np.zeros(run.shape(value.name), DType(value.dtype).numpy)))
     outputs = run.body(program.body)
     for value in own:
         last = [v.name for v in program.values if v.storage.slot == value.storage.slot and v.name in run.arrays]
-        states[value.name] = run.arrays[last[-1]]  # a call that changes it in place gives it another name
+        states[value.key] = run.arrays[last[-1]]  # a call that changes it in place gives it another name
     return outputs
+
+
+def _variant(program: Program, inputs: list[Value], arrays: Mapping[str, Array]) -> tuple[Program, list[Value]]:
+    """The program of the variant that takes the arrays' shapes, and its inputs; without variants the program itself."""
+    variants = [s for s in program.body if isinstance(s, Variant)]
+    if not variants:
+        return program, inputs
+    shared = program.body[: -len(variants)]
+    for variant in variants:
+        own = [v for v in inputs if v.storage.lifetime is Lifetime.CONSTANT or v.name in variant.inputs]
+        if all(v.key not in arrays or arrays[v.key].shape == v.shape for v in own):
+            return replace(program, body=(*shared, *variant.body)), own
+    shapes = ", ".join(f"{name}: {list(array.shape)}" for name, array in arrays.items())
+    raise TypeMismatch(f"no variant takes inputs of these shapes: {shapes}"[:200])
 
 
 def _sizes(program: Program, inputs: Sequence[Value], arrays: Mapping[str, Array]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for value in inputs:
-        if value.name not in arrays:
-            raise ExecutionError(f"input {value.name} was never set")
-        shape = arrays[value.name].shape
+        if value.key not in arrays:
+            raise ExecutionError(f"input {value.key} was never set")
+        shape = arrays[value.key].shape
         if len(shape) != len(value.shape):
             raise TypeMismatch(f"{value.name}: {len(shape)} axes given, {len(value.shape)} wanted")
         for axis, (dim, got) in enumerate(zip(value.shape, shape)):

@@ -5,11 +5,11 @@ Grammar:
     program   = Program(sizes, values, body)
     statement = Call(function, inputs, outputs) | Move(kind, inputs, output)
               | If(condition, then, otherwise, outputs) | Loop(limit, going, states, body, outputs)
-              | Bind(size, value) | Equal(sides, owners) | Yield(values) | Return(values)
+              | Bind(size, value) | Equal(sides, owners) | Variant(inputs, body) | Yield(values) | Return(values)
 
 A statement names values; a value has a type, whose sizes are extents (base/extent.py), and a storage: how long it lives
 and where it lies. Invariant: plain data, equal by structure. `Yield` ends a branch or the body of a loop, `Return` the
-program.
+program or a variant. Statements have the name of the layer that they compute, for profiles and messages.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ class Lifetime(Enum):
     STATE = "state"  # kept from run to run, and written by runs; zero at first
     CONSTANT = "constant"  # a parameter of the package
     PREPARED = "prepared"  # computed once, when constants are set
+    SIZED = "sized"  # computed when sizes are bound to other values
     TRANSIENT = "transient"  # of one run
     OUTPUT = "output"  # of one run, in memory of its own
+
+
+LEAVES = (Lifetime.INPUT, Lifetime.STATE, Lifetime.CONSTANT)  # of what no statement computes
+BEFORE_RUNS = (Lifetime.PREPARED, Lifetime.SIZED)  # of what statements compute, but not in every run
 
 
 @record(slots=True)
@@ -37,7 +42,7 @@ class Storage:
     """Where a value lies: its lifetime, a device (0: the only one), a memory scope, and a place in the arena.
 
     `place` is a byte offset where it was planned when compiling, -1 for memory of its own, None where sizes decide;
-    values of one `slot` show the same memory.
+    values of one `slot` show the same memory. An image has a `width` in pixels, of all values in its slot.
     """
 
     lifetime: Lifetime
@@ -45,16 +50,23 @@ class Storage:
     place: int | None = -1
     device: int = 0
     scope: str = "global"
+    width: int = 0
 
 
 @record(slots=True)
 class Value:
-    """A tensor of the program."""
+    """A tensor of the program; `label` is what callers set it by, where that is not its name."""
 
     name: str
     dtype: str
     shape: tuple[Known, ...]
     storage: Storage
+    label: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What callers set it by."""
+        return self.name if self.label is None else self.label
 
 
 @record(slots=True)
@@ -64,19 +76,21 @@ class Call:
     function: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    name: str = ""
 
 
 @record(slots=True)
 class Move:
     """What computes nothing.
 
-    `view`: the input's elements in another shape; `join`: inputs one after another; `copy`: to memory of its own;
-    `write`: into a state, which nothing reads after that.
+    `view`: the input's memory in another shape; `join`: inputs one after another; `copy`: to memory of its own, maybe
+    on another device; `write`: into a state, which nothing reads after that.
     """
 
     kind: str
     inputs: tuple[str, ...]
     output: str
+    name: str = ""
 
 
 @record(slots=True)
@@ -87,6 +101,7 @@ class If:
     then: tuple[Statement, ...]
     otherwise: tuple[Statement, ...]
     outputs: tuple[str, ...]
+    name: str = ""
 
 
 @record(slots=True)
@@ -103,6 +118,7 @@ class Loop:
     body: tuple[Statement, ...]
     outputs: tuple[str, ...]
     trips: int = -1
+    name: str = ""
 
 
 @record(slots=True)
@@ -111,6 +127,7 @@ class Bind:
 
     size: str
     value: str
+    name: str = ""
 
 
 @record(slots=True)
@@ -123,25 +140,37 @@ class Equal:
 
 
 @record(slots=True)
+class Variant:
+    """What runs where these inputs have the shapes of what was set; its body ends in a return.
+
+    Variants stand at the end of a program that has several; they share what comes before them.
+    """
+
+    inputs: tuple[str, ...]
+    body: tuple[Statement, ...]
+
+
+@record(slots=True)
 class Yield:
     """The end of a branch or of a loop's body."""
 
     values: tuple[str, ...]
+    name: str = ""
 
 
 @record(slots=True)
 class Return:
-    """The end of the program: its outputs, in order."""
+    """The end of the program or of a variant: its outputs, in order."""
 
     values: tuple[str, ...]
 
 
-Statement: TypeAlias = Union[Call, Move, If, Loop, Bind, Equal, Yield, Return]  # noqa: UP007 (a value, also in 3.10)
+Statement: TypeAlias = Union[Call, Move, If, Loop, Bind, Equal, Variant, Yield, Return]  # noqa: UP007 (a value, also in 3.10)
 
 
 @record(slots=True)
 class Program:
-    """Sizes that inputs or data give, values (the first ones are inputs and constants), statements in order."""
+    """Sizes that inputs or data give, values (inputs and states, constants, computed ones), statements in order."""
 
     sizes: tuple[Size, ...]
     values: tuple[Value, ...]
@@ -163,10 +192,9 @@ def reads(statement: Statement) -> tuple[str, ...]:
             return (limit, going, *states)
         case Bind(_, value):
             return (value,)
-        case Equal():
-            return ()
         case Yield(values) | Return(values):
             return values
+    return ()
 
 
 def writes(statement: Statement) -> tuple[str, ...]:
@@ -184,6 +212,6 @@ def bodies(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
     match statement:
         case If(_, then, otherwise):
             return then, otherwise
-        case Loop(_, _, _, body):
+        case Loop(_, _, _, body) | Variant(_, body):
             return (body,)
     return ()

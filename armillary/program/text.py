@@ -10,7 +10,8 @@ A size that no input gives gets its value on the way: `bind n = %count`. `equal 
 "add"` stops a run in which these differ.
 
 Behind a value stand its lifetime, its slot, and what differs from the usual: `at 64`, its place in the arena (`at ?`:
-where sizes decide), `device 4`, `scope "global.texture"`.
+where sizes decide), `device 4`, `scope "global.texture"`, `width 8` of an image, `as "x:0"`, what callers set it by.
+`as` behind a statement is the layer it computes. `variant (%x) { … }` runs for the shapes of these inputs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from armillary.program.nodes import (
     Statement,
     Storage,
     Value,
+    Variant,
     Yield,
 )
 from armillary.text.cursor import Cursor
@@ -58,7 +60,12 @@ def _value(value: Value) -> str:
     if storage.place is None or storage.place >= 0:
         text += f" at {'?' if storage.place is None else storage.place}"
     text += f" device {storage.device}" if storage.device else ""
-    return text + (f" scope {json.dumps(storage.scope)}" if storage.scope != "global" else "")
+    text += f" scope {json.dumps(storage.scope)}" if storage.scope != "global" else ""
+    return text + (f" width {storage.width}" if storage.width else "") + _as(value.label)
+
+
+def _as(name: str | None) -> str:
+    return "" if name is None else f" as {json.dumps(name)}"
 
 
 def _list(names: Sequence[str]) -> str:
@@ -68,26 +75,28 @@ def _list(names: Sequence[str]) -> str:
 def _lines(body: Sequence[Statement], indent: str) -> list[str]:
     result: list[str] = []
     for statement in body:
+        name = "" if isinstance(statement, Return | Variant | Equal) else _as(statement.name or None)
         match statement:
             case Call(function, inputs, outputs):
-                result.append(f"{indent}call {function}({_list(inputs)}) -> {_list(outputs)}")
+                result.append(f"{indent}call {function}({_list(inputs)}) -> {_list(outputs)}".rstrip() + name)
             case Move(kind, inputs, output):
-                result.append(f"{indent}{kind} {_list(inputs)} -> %{output}")
+                result.append(f"{indent}{kind} {_list(inputs)} -> %{output}{name}")
             case If(condition, then, otherwise, outputs):
-                result += [f"{indent}if %{condition} {{", *_lines(then, indent + "  ")]
-                result += [f"{indent}}} else {{", *_lines(otherwise, indent + "  "), f"{indent}}} -> {_list(outputs)}"]
+                result += [f"{indent}if %{condition} {{", *_lines(then, indent + "  "), f"{indent}}} else {{"]
+                result += [*_lines(otherwise, indent + "  "), f"{indent}}} -> {_list(outputs)}".rstrip() + name]
             case Loop(limit, going, states, inside, outputs, trips):
                 most = f" trips {trips}" if trips >= 0 else ""
                 result.append(f"{indent}loop %{limit} while %{going} from ({_list(states)}){most} {{")
-                result += [*_lines(inside, indent + "  "), f"{indent}}} -> {_list(outputs)}"]
+                result += [*_lines(inside, indent + "  "), f"{indent}}} -> {_list(outputs)}{name}"]
+            case Variant(inputs, inside):
+                result += [f"{indent}variant ({_list(inputs)}) {{", *_lines(inside, indent + "  "), f"{indent}}}"]
             case Bind(size, value):
-                result.append(f"{indent}bind {size} = %{value}")
-            case Equal((a, b), owners, name):
-                result.append(f"{indent}equal {a} = {b} of {' '.join(map(json.dumps, (*owners, name)))}")
-            case Yield(values):
-                result.append(f"{indent}yield {_list(values)}".rstrip())
-            case Return(values):
-                result.append(f"{indent}return {_list(values)}".rstrip())
+                result.append(f"{indent}bind {size} = %{value}{name}")
+            case Equal((a, b), owners, layer):
+                result.append(f"{indent}equal {a} = {b} of {' '.join(map(json.dumps, (*owners, layer)))}")
+            case Yield(values) | Return(values):
+                word = "yield" if isinstance(statement, Yield) else "return"
+                result.append(f"{indent}{word} {_list(values)}".rstrip() + name)
     return result
 
 
@@ -161,7 +170,16 @@ class _Parser:
             device = cursor.integer()
         if cursor.accept("scope"):
             scope = cursor.string()
-        return Value(name, dtype, tuple(shape), Storage(_LIFETIMES[word], slot, number, device, scope))
+        width = cursor.integer() if cursor.accept("width") else 0
+        return Value(
+            name, dtype, tuple(shape), Storage(_LIFETIMES[word], slot, number, device, scope, width), self.label()
+        )
+
+    def layer(self) -> str:
+        return self.label() or ""
+
+    def label(self) -> str | None:
+        return self.cursor.string() if self.cursor.accept("as") else None
 
     def name(self) -> str:
         text = self.cursor.name("a value, as %x")
@@ -197,11 +215,13 @@ class _Parser:
             cursor.expect("(")
             inputs = self.names()
             cursor.expect(")")
-            return Call(function, inputs, self.results())
+            return Call(function, inputs, self.results(), self.layer())
         if word in _MOVES:
             inputs = self.names()
             cursor.expect("->")
-            return Move(word, inputs, self.name())
+            return Move(word, inputs, self.name(), self.layer())
+        if word == "variant":
+            return self.variant(depth)
         if word == "if":
             return self.branch(depth)
         if word == "loop":
@@ -211,7 +231,7 @@ class _Parser:
         if word == "equal":
             return self.equal()
         if word in ("yield", "return"):
-            return Yield(self.names()) if word == "yield" else Return(self.names())
+            return Yield(self.names(), self.layer()) if word == "yield" else Return(self.names())
         raise ParseError(f"{word} is no statement", span=cursor.span())
 
     def bind(self) -> Bind:
@@ -219,7 +239,7 @@ class _Parser:
         if size not in self.sizes:
             raise self.cursor.error(f"{size} is no size of the program: {', '.join(self.sizes) or 'it has none'}")
         self.cursor.expect("=")
-        return Bind(size, self.name())
+        return Bind(size, self.name(), self.layer())
 
     def equal(self) -> Equal:
         cursor = self.cursor
@@ -236,7 +256,14 @@ class _Parser:
         self.cursor.expect("else")
         self.cursor.expect("{")
         otherwise = self.statements(depth + 1)
-        return If(condition, then, otherwise, self.results())
+        return If(condition, then, otherwise, self.results(), self.layer())
+
+    def variant(self, depth: int) -> Variant:
+        self.cursor.expect("(")
+        inputs = self.names()
+        self.cursor.expect(")")
+        self.cursor.expect("{")
+        return Variant(inputs, self.statements(depth + 1))
 
     def loop(self, depth: int) -> Loop:
         cursor = self.cursor
@@ -249,4 +276,4 @@ class _Parser:
         cursor.expect(")")
         trips = cursor.integer() if cursor.accept("trips") else -1
         cursor.expect("{")
-        return Loop(limit, going, states, self.statements(depth + 1), self.results(), trips)
+        return Loop(limit, going, states, self.statements(depth + 1), self.results(), trips, self.layer())

@@ -14,6 +14,7 @@ from armillary.base.dtype import DType
 from armillary.base.extent import as_size, sizes_of
 from armillary.errors import ArtifactError
 from armillary.program.nodes import (
+    LEAVES,
     Bind,
     Equal,
     Lifetime,
@@ -23,12 +24,11 @@ from armillary.program.nodes import (
     Return,
     Statement,
     Value,
+    Variant,
     bodies,
     reads,
     writes,
 )
-
-_GIVEN = (Lifetime.INPUT, Lifetime.STATE, Lifetime.CONSTANT)
 
 
 def verify(program: Program) -> None:
@@ -37,11 +37,20 @@ def verify(program: Program) -> None:
     if len(values) != len(program.values):
         raise ArtifactError("program: two values have one name")
     _check_sizes(program)
-    _check_order(program.body, values, {n for n, v in values.items() if v.storage.lifetime in _GIVEN})
-    if not program.body or not isinstance(program.body[-1], Return):
-        raise ArtifactError("program: its last statement is no return")
+    _check_order(program.body, values, {n for n, v in values.items() if v.storage.lifetime in LEAVES})
+    _check_ends(program.body)
     _check_places(program, values)
     _check_states(program, values)
+
+
+def _check_ends(body: Sequence[Statement]) -> None:
+    """A program ends in a return, or in variants that do."""
+    variants = [s for s in body if isinstance(s, Variant)]
+    if variants and list(body[-len(variants) :]) != variants:
+        raise ArtifactError("program: variants are its last statements")
+    for ended in [v.body for v in variants] or [tuple(body)]:
+        if not ended or not isinstance(ended[-1], Return):
+            raise ArtifactError("program: its last statement is no return")
 
 
 def _check_sizes(program: Program) -> None:
@@ -97,7 +106,7 @@ def _check_order(body: Sequence[Statement], values: dict[str, Value], written: s
         for part in bodies(statement):
             _check_order(part, values, set(inside))
         for name in () if _is_state_write(statement, values) else writes(statement):
-            if name not in values or values[name].storage.lifetime in _GIVEN or name in written:
+            if name not in values or values[name].storage.lifetime in LEAVES or name in written:
                 raise ArtifactError(f"program: {_shown(statement)} writes %{name}, which is not its own")
         written = written | outputs
     return written

@@ -20,8 +20,8 @@ from armillary.base.c_compiler import need_compiler
 from armillary.base.dtype import DType
 from armillary.codegen.opencl.texel import without_column_tests
 from armillary.contrib import graph_executor
-from armillary.driver.image_plan import Image, share_images
 from armillary.errors import ArmillaryError
+from armillary.program.arena import Image, share_images
 from armillary.target import Target
 from armillary.target.texture import NHWC, TEXTURE, WEIGHT, image_size
 from armillary.tir import build as T

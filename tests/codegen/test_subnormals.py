@@ -12,8 +12,8 @@ import armillary
 from armillary import relay
 from armillary.contrib import graph_executor
 from armillary.driver.build import optimized
-from armillary.driver.graph_codegen import plan_graph
 from armillary.driver.kernel_code import kernel_sources
+from armillary.driver.program_codegen import plan_network
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr
 from armillary.target import as_target
@@ -63,7 +63,7 @@ EXACT: dict[str, Body] = {
 def test_what_cannot_tell_a_subnormal_number_from_zero_flushes(name: str) -> None:
     target = as_target(X86)
     with PassContext(opt_level=3):
-        plan = plan_graph(optimized(module({**FLUSHING, **EXACT}[name]), target, {})["main"])
+        plan = plan_network(optimized(module({**FLUSHING, **EXACT}[name]), target, {})["main"])
         text = kernel_sources(list(plan.kernels.values()), target, "ll")
     assert ("ldmxcsr" in text) == (name in FLUSHING)
 

@@ -21,7 +21,10 @@ from armillary.contrib import graph_executor
 from armillary.contrib.cc import get_cc
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError
 from armillary.ops.shape.bind_size import EqualSizesAttrs, equal_sizes, run_after
-from armillary.program import interpret, parse_program, print_program, program_of, verify
+from armillary.program.from_graph import program_of
+from armillary.program.interpret import interpret
+from armillary.program.text import parse_program, print_program
+from armillary.program.verify import verify
 from armillary.relay.expr import Call
 from armillary.transform import PassContext
 

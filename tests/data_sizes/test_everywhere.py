@@ -17,9 +17,12 @@ from armillary.artifact import GraphSpec
 from armillary.contrib import graph_executor
 from armillary.contrib.cc import get_cc
 from armillary.driver.build import optimized
-from armillary.driver.graph_codegen import plan_graph
+from armillary.driver.program_codegen import plan_network
 from armillary.errors import ArtifactError, TypeMismatch
-from armillary.program import interpret, parse_program, print_program, program_of, verify
+from armillary.program.from_graph import program_of
+from armillary.program.interpret import interpret
+from armillary.program.text import parse_program, print_program
+from armillary.program.verify import verify
 from armillary.relay.evaluate import evaluate
 from armillary.relay.types import tensor_fields
 from armillary.target import Target
@@ -97,7 +100,7 @@ def test_over_rpc(library: Any, tmp_path: Path) -> None:
 def test_the_run_program_says_when_a_size_is_bound_and_means_the_same(library: Any) -> None:
     module, _ = relay.frontend.from_onnx(_network())
     with armillary.transform.PassContext(opt_level=3):
-        kernels = plan_graph(optimized(module, Target("llvm"))["main"]).kernels
+        kernels = plan_network(optimized(module, Target("llvm"))["main"]).kernels
 
     def computed(kernel: Any) -> Callable[..., list[Any]]:
         def run(sizes: Any, *arrays: Any) -> list[Any]:

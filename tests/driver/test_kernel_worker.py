@@ -16,9 +16,9 @@ from armillary.artifact.kernel import CompiledKernel
 from armillary.codegen.workers.pool import CompileTimeoutError
 from armillary.driver import kernel_worker, kernels
 from armillary.driver.build import optimized
-from armillary.driver.graph_codegen import Kernel, plan_graph
 from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.library import GraphLibrary
+from armillary.driver.program_codegen import Kernel, plan_network
 from armillary.errors import ExecutionError, InternalError, UnsupportedError
 from armillary.relay.op import OPS, Kind, Op
 from armillary.target import Target
@@ -43,7 +43,7 @@ def kernel_of(*calls: str) -> Kernel:
     for name in calls:
         body = OPS[name](body)
     module = optimized(armillary.IRModule.from_expr(relay.Function([x], body)), TARGET)
-    (made,) = plan_graph(module["main"]).kernels.values()
+    (made,) = plan_network(module["main"]).kernels.values()
     return made
 
 

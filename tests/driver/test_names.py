@@ -16,9 +16,10 @@ import armillary
 from armillary import relay, te
 from armillary.base.names import Identifiers, Names, check_name, identifier, printable_name, symbol
 from armillary.contrib.graph_executor import GraphModule
-from armillary.driver.graph_codegen import plan_graph
 from armillary.driver.library import GraphLibrary
+from armillary.driver.program_codegen import plan_network
 from armillary.errors import TypeMismatch
+from armillary.program.to_graph import graph_of
 from armillary.runtime import load_module
 from armillary.transform import PassContext
 
@@ -165,7 +166,8 @@ def test_fields_of_tuples_give_way_to_inputs_that_are_called_so(level: int) -> N
 def test_no_two_nodes_of_a_graph_share_a_name() -> None:
     names = tuple(f"node#{k}" for k in range(8))
     module = relay.optimize(armillary.IRModule.from_expr(_chain(names)), "llvm")[0]
-    nodes = [node.name for node in plan_graph(module["main"]).nodes]
+    program = plan_network(module["main"]).program
+    nodes = [node.name for node in graph_of(program).nodes]
     assert len(set(nodes)) == len(nodes)
     assert set(names) <= set(nodes)
 

@@ -19,7 +19,6 @@ import armillary
 from armillary import relay
 from armillary.artifact import GraphSpec
 from armillary.contrib import graph_executor
-from armillary.driver.load_time import LOAD_TIME
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
@@ -70,7 +69,7 @@ def multiplies(kind: str, target: str) -> bool:
 def ways_of_reading(library: Any) -> tuple[int, int]:
     """How many weights are widened once, when the package is loaded, and how many convolutions read them as halves."""
     nodes = GraphSpec.from_json(library.graph_json).nodes
-    widened = sum(LOAD_TIME in n.attrs for n in nodes if "widen" in n.func_name)
+    widened = sum(n.is_load_time for n in nodes if "widen" in n.func_name)
     return widened, sum("conv2d" in n.func_name and "bf16" in n.func_name for n in nodes)
 
 

@@ -15,9 +15,13 @@ from armillary.artifact import GraphSpec
 from armillary.base.extent import size
 from armillary.contrib import graph_executor
 from armillary.driver.build import optimized
-from armillary.driver.graph_codegen import plan_graph
-from armillary.errors import ArtifactError, ParseError, UnsupportedError
-from armillary.program import interpret, parse_program, print_program, program_of, verify
+from armillary.driver.program_codegen import plan_network
+from armillary.errors import ArtifactError, ParseError, TypeMismatch
+from armillary.program.from_graph import program_of
+from armillary.program.interpret import interpret
+from armillary.program.nodes import Variant
+from armillary.program.text import parse_program, print_program
+from armillary.program.verify import verify
 from armillary.relay.evaluate import evaluate
 from armillary.target import Target
 
@@ -42,21 +46,24 @@ def _branch() -> relay.Function:
     return relay.Function([x, flag], relay.If(flag, relay.exp(x), relay.nn.relu(x) + relay.const(1.0)))
 
 
+def _computed(kernel: Any) -> Callable[..., list[Any]]:
+    """What a kernel computes by the operators' references."""
+
+    def run(sizes: Any, *arrays: Any) -> list[Any]:
+        result = evaluate(kernel.function, list(arrays), sizes=sizes)
+        return list(result) if isinstance(result, tuple | list) else [np.asarray(result)]
+
+    return run
+
+
 def _built(function: relay.Function) -> tuple[Any, Any, dict[str, Callable[..., list[Any]]]]:
     """The library, its program, and what its functions compute by the operators' references."""
     module, target = armillary.IRModule.from_expr(function), Target("llvm")
     library = relay.build(module, target)
-    kernels = plan_graph(optimized(module, target)["main"]).kernels
-
-    def computed(kernel: Any) -> Callable[..., list[Any]]:
-        def run(sizes: Any, *arrays: Any) -> list[Any]:
-            result = evaluate(kernel.function, list(arrays), sizes=sizes)
-            return list(result) if isinstance(result, tuple | list) else [np.asarray(result)]
-
-        return run
+    kernels = plan_network(optimized(module, target)["main"]).kernels
 
     program = program_of(GraphSpec.from_json(library.get_graph_json()), library.get_params())
-    return library, program, {name: computed(kernel) for name, kernel in kernels.items()}
+    return library, program, {name: _computed(kernel) for name, kernel in kernels.items()}
 
 
 @pytest.mark.parametrize("make", [lambda: _network(2), lambda: _network(B), _branch])
@@ -154,11 +161,28 @@ def test_what_is_no_program_names_the_place() -> None:
             parse_program(text)
 
 
-def test_variants_are_programs_of_their_own() -> None:
+def test_variants_are_bodies_of_one_program() -> None:
     modules = [armillary.IRModule.from_expr(_network(n)) for n in (1, 2)]
-    library = relay.build(armillary.driver.variants.variants_of(modules), "llvm")
-    with pytest.raises(UnsupportedError, match="2 variants"):
-        program_of(GraphSpec.from_json(library.get_graph_json()), library.get_params())
+    module = armillary.driver.variants.variants_of(modules)
+    library = relay.build(module, "llvm")
+    program = program_of(GraphSpec.from_json(library.get_graph_json()), library.get_params())
+    verify(program)
+    assert parse_program(print_program(program)) == program
+    variants = [s for s in program.body if isinstance(s, Variant)]
+    assert [program.value(v.inputs[0]).shape[0] for v in variants] == [1, 2]
+    assert {program.value(v.inputs[0]).key for v in variants} == {"x"}
+    with Target("llvm"):
+        kernels = [plan_network(optimized(m, Target("llvm"))["main"]).kernels for m in modules]
+    functions = {name: _computed(kernel) for part in kernels for name, kernel in part.items()}
+    network = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    constants = {name: np.asarray(array) for name, array in library.get_params().items()}
+    for batch in (1, 2):
+        x = RNG.standard_normal((batch, 3, 12, 12)).astype("float32")
+        network.run(x=x)
+        (result,) = interpret(program, {**constants, "x": x}, functions)
+        np.testing.assert_allclose(network.get_output(0).numpy(), result, rtol=1e-4, atol=1e-4)
+    with pytest.raises(TypeMismatch, match="no variant takes"):
+        interpret(program, {**constants, "x": np.zeros((3, 3, 12, 12), "float32")}, functions)
 
 
 def test_the_command_line_prints_the_program_of_relay_text(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from armillary import relay, rpc
 from armillary.artifact import GraphSpec
 from armillary.contrib import graph_executor
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch, UnsupportedError
-from armillary.program import parse_program, print_program, program_of, verify
+from armillary.program.from_graph import program_of
 from armillary.program.interpret import interpret
+from armillary.program.text import parse_program, print_program
+from armillary.program.verify import verify
 
 W = (np.random.default_rng(2).standard_normal((4, 4)) * 0.5).astype(np.float32)
 X = np.random.default_rng(3).standard_normal((6, 1, 4)).astype(np.float32)
@@ -93,9 +95,9 @@ def test_the_program_says_what_is_written_and_the_interpreter_agrees() -> None:
     assert parse_program(text) == program
     verify(program)
     lines = text.splitlines()
-    write = next(n for n, line in enumerate(lines) if line.strip().startswith("write") and line.endswith("%h"))
+    write = next(n for n, line in enumerate(lines) if line.strip().startswith("write") and "-> %h as" in line)
     call = next(n for n, line in enumerate(lines) if "%h" in line and "call" in line)
-    lines.insert(call, lines.pop(write).replace("write", "write"))
+    lines.insert(call, lines.pop(write))
     with pytest.raises(ArtifactError, match=r"reads %|uses the state %h"):
         verify(parse_program("\n".join(lines)))
 

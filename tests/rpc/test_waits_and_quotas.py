@@ -214,8 +214,11 @@ def test_a_native_server_that_is_killed_in_a_trial_registers_again(
 def test_a_native_server_whose_registration_dies_makes_another(farm: Farm, armrpc: Path, net: Path) -> None:
     server = native_server([str(armrpc)], f"--tracker={HOST}:{farm.port}", "--key=board")
     wait_until(lambda: farm.free("board") == 1)
+    registration = 0
     for is_busy in (False, True):
-        (registration,) = children(server.process.pid)
+        killed = registration
+        wait_until(lambda killed=killed: len({*children(server.process.pid)} - {killed}) == 1)
+        (registration,) = {*children(server.process.pid)} - {killed}
         session = farm.client.request("board") if is_busy else None
         os.kill(registration, signal.SIGKILL)
         wanted = ["busy"] if is_busy else ["free"]

@@ -16,9 +16,9 @@ from armillary import relay
 from armillary.backends.cpu.conv2d.direct import space
 from armillary.base.extent import size
 from armillary.driver.build import optimized
-from armillary.driver.graph_codegen import plan_graph
 from armillary.driver.kernel_code import lower_kernel
 from armillary.driver.lower_fused import lower_fused
+from armillary.driver.program_codegen import plan_network
 from armillary.target import Target
 from armillary.tir.printer import print_function
 from armillary.transform import PassContext
@@ -42,7 +42,7 @@ def loops(model: onnx.ModelProto, hint: int = 56, **options: Any) -> str:  # Any
     module, params = relay.frontend.from_onnx(model, **(options or {"hint": {"height": hint, "width": hint}}))
     target = Target(TARGET)
     with PassContext(opt_level=3):
-        kernels = plan_graph(optimized(module, target, params)["main"]).kernels.values()
+        kernels = plan_network(optimized(module, target, params)["main"]).kernels.values()
         kernel = next(k for k in kernels if "nn_relu" in k.name)
         return print_function(lower_fused(kernel.function, target, kernel.name))
 
@@ -113,7 +113,7 @@ def test_sums_of_a_depthwise_tile_test_nothing() -> None:
     module, params = relay.frontend.from_onnx(model, hint={"height": 14, "width": 14})
     target = Target(TARGET)
     with PassContext(opt_level=3):
-        kernels = plan_graph(optimized(module, target, params)["main"]).kernels.values()
+        kernels = plan_network(optimized(module, target, params)["main"]).kernels.values()
         _, lowered = lower_kernel(next(k for k in kernels if "depthwise" in k.name), target)
     text = print_function(lowered)
     assert "width" in text and "likely" not in text

@@ -36,10 +36,12 @@ from cases import CASES
 from armillary.codegen.build import emit_functions
 from armillary.driver.build import optimized
 from armillary.driver.explain import kernel_attrs
-from armillary.driver.graph_codegen import Kernel, plan_graph
 from armillary.driver.kernel_code import lower_kernel
+from armillary.driver.program_codegen import Kernel, plan_network
 from armillary.driver.variants import entries
 from armillary.errors import ArmillaryError
+from armillary.program.placement import arena_bytes
+from armillary.program.to_graph import graph_of
 from armillary.relay.printer import astext
 from armillary.target import Target
 from armillary.tir.printer import print_function
@@ -90,7 +92,7 @@ def _row(name: str, cpu: str) -> dict[str, Any]:  # Any: digests and sizes
     try:
         with PassContext(opt_level=LEVEL):
             done = optimized(module, target, params)
-        plan = plan_graph(*(done[entry] for entry in entries(done)))
+        plan = plan_network(*(done[entry] for entry in entries(done)))
         kernels = {_name(k): _kernel(k, cpu, target) for k in plan.kernels.values()}
     except ArmillaryError as error:
         return {"error": f"{type(error).__name__}: {error}"}
@@ -98,8 +100,8 @@ def _row(name: str, cpu: str) -> dict[str, Any]:  # Any: digests and sizes
     return {
         "graph": _digest(_bare(astext(done))),
         "kernels": kernels,
-        "nodes": len(plan.nodes),
-        "arena": plan.arena_bytes,
+        "nodes": len(graph_of(plan.program).nodes),
+        "arena": arena_bytes(plan.program),
         "parameters": sum(bytes_of.values()),
     }
 

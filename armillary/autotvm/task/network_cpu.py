@@ -48,8 +48,8 @@ from armillary.backends.records import keyed_attributes, keyed_extent
 from armillary.backends.workload import Workload as Kind
 from armillary.base.dispatch import Workload
 from armillary.base.extent import typical
-from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import workload_of
+from armillary.driver.program_codegen import Kernel
 from armillary.relay.expr import Function
 from armillary.relay.op import get_op
 from armillary.target import Target

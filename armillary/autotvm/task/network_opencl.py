@@ -22,7 +22,7 @@ from armillary.backends.opencl.points import Point, points_of
 from armillary.backends.opencl.space import PLAIN
 from armillary.backends.opencl.texel_points import texel_points
 from armillary.base.dispatch import Workload
-from armillary.driver.graph_codegen import Kernel
+from armillary.driver.program_codegen import Kernel
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import get_op

@@ -24,10 +24,10 @@ from armillary.base.aliases import Array
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
 from armillary.driver.build import assembled, optimized
-from armillary.driver.graph_codegen import Kernel, plan_graph
 from armillary.driver.kernels import compile_kernels
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.lower_fused import lower_fused
+from armillary.driver.program_codegen import Kernel, plan_network
 from armillary.ir import IRModule
 from armillary.relay.analysis.bind_sizes import bind_sizes, bind_type, sizes_in
 from armillary.relay.analysis.meeting_sizes import parameter_sizes
@@ -133,7 +133,7 @@ class NetworkTemplate(TaskTemplate, ABC):
         """The kernel of the call with a choice, as a build makes it."""
         with at_level():
             main = optimized(self.module(args, choice), where)["main"]
-        kernels = [k for k in plan_graph(main).kernels.values() if self._computes(k.function)]
+        kernels = [k for k in plan_network(main).kernels.values() if self._computes(k.function)]
         if len(kernels) != 1:
             raise TuningError(f"{self.op.name}{tuple(args)} becomes {len(kernels)} kernels of itself")
         return kernels[0]

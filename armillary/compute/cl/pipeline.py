@@ -187,7 +187,7 @@ class _DevicePlan:
         self._buffers_held: dict[int, DeviceArray] = {}
         self._pack()
         self._offsets = self._places()
-        self._work = [(node, self._arguments(at, node)) for at, node in self._calls() if not _is_load(node)]
+        self._work = [(node, self._arguments(at, node)) for at, node in self._calls() if not node.is_load_time]
 
     def _calls(self) -> list[tuple[int, GraphNode]]:
         return [(at, n) for at, n in enumerate(self.spec.nodes) if n.op != "null" and n.func_name != _NOP]
@@ -206,7 +206,7 @@ class _DevicePlan:
                     self._library.params[node.name]
                 )
         for at, node in self._calls():
-            if _is_load(node):
+            if node.is_load_time:
                 packed = self._new(spec.entry(at))
                 inputs = [self._buffers_held[spec.storage_ids[spec.entry(i, k)]] for i, k, _ in node.inputs]
                 self._library[node.func_name](*inputs, packed)
@@ -266,7 +266,3 @@ class _DevicePlan:
         whole = tensors[number] if kind == "tensor" else scratch.array_on_device()
         offset = 0 if kind == "tensor" else number
         return DeviceArray(shape, dtype, self._device, whole.tensor.data + offset, whole)
-
-
-def _is_load(node: GraphNode) -> bool:
-    return node.attrs.get("load_time") is not None

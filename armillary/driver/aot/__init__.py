@@ -63,7 +63,7 @@ class AotLibrary(GraphLibrary):
 
     def _load_time_values(self, spec: GraphSpec) -> dict[str, Array]:
         """Values that depend on parameters alone, by the names of their nodes: constants of the C text."""
-        nodes = [k for k, node in enumerate(spec.nodes) if node.attrs.get("load_time") == "1"]
+        nodes = [k for k, node in enumerate(spec.nodes) if node.is_load_time]
         if not nodes:
             return {}
         executor = self._create()

@@ -80,7 +80,7 @@ class Package:
 
     def runs(self, node: GraphNode) -> bool:
         """Whether a node is a call that a run makes."""
-        return node.op != "null" and node.attrs.get("load_time") != "1"
+        return node.op != "null" and not node.is_load_time
 
 
 def known(*sizes: int | str) -> tuple[int, ...]:

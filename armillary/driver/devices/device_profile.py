@@ -15,7 +15,6 @@ from armillary.artifact import GraphSpec, tensor_bytes
 from armillary.base.record import record
 from armillary.driver.devices.device_roof import DeviceRoof
 from armillary.driver.explain import read_attrs
-from armillary.driver.load_time import LOAD_TIME
 from armillary.runtime import GraphExecutor
 from armillary.target.texture import BUFFER, LAST_CHANNELS, NHWC, PIXEL, TEXTURE, is_texture
 
@@ -108,7 +107,7 @@ def profile_device(executor: GraphExecutor, graph_json: str, roof: DeviceRoof, r
     measured = [executor.run_nodes(0, executor.num_nodes()) for _ in range(runs)]
     rows = []
     for index, node in enumerate(spec.nodes):
-        if node.op == "null" or node.func_name.startswith("__") or LOAD_TIME in node.attrs:
+        if node.op == "null" or node.func_name.startswith("__") or node.is_load_time:
             continue
         seconds = statistics.median(run[index].seconds for run in measured)
         entries = [spec.entry(n, o) for n, o, _ in node.inputs]

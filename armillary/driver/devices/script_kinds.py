@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from armillary.artifact import FunctionRow
 from armillary.artifact.kernel import CompiledKernel
 from armillary.base.functions import FUNCTIONS
-from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernel_code import lower_kernel
 from armillary.driver.kernels import Progress
 from armillary.driver.library import FunctionLibrary
+from armillary.driver.program_codegen import Kernel
 from armillary.errors import ConfigError, TargetError
 from armillary.ir import BaseFunc, GlobalVar, IRModule
 from armillary.relay.types import tensor_fields

@@ -2,7 +2,7 @@
 
 In: cache (batch, heads, capacity, features); new (batch, heads, rows, features); start (batch,), integers. Out: the
 cache with new row t of sequence b at start[b] + t. Invariant: rows outside the capacity are not written. `in_place`:
-the result is the memory of the cache (driver/graph_codegen.py), and the kernel writes the new rows alone; what the
+the result is the memory of the cache (driver/program_codegen.py), and the kernel writes the new rows alone; what the
 operator means does not change. Readers: cached_attention.py. Import: TensorScatter, GroupQueryAttention.
 """
 

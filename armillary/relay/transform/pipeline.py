@@ -24,8 +24,7 @@ from armillary.relay.transform.convolution.fold_margins import fold_margins
 from armillary.relay.transform.convolution.transpose_as_conv2d import transpose_as_conv2d
 from armillary.relay.transform.convolution.trim_taps import trim_taps
 from armillary.relay.transform.convolution.widen_conv1d import widen_conv1d
-from armillary.relay.transform.fusion.fuse_ops import DEEPEST, fuse_ops
-from armillary.relay.transform.fusion.kernel_per_call import kernel_per_call
+from armillary.relay.transform.fusion.fuse_ops import DEEPEST, fuse_ops, kernel_per_call
 from armillary.relay.transform.layout.hoist_elementwise import hoist_elementwise
 from armillary.relay.transform.layout.sink_transpose import sink_transpose
 from armillary.relay.transform.normal_form.beta_reduce import beta_reduce

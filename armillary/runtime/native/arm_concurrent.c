@@ -5,7 +5,7 @@
  * between them does nothing when it runs. A group needs no more workspace than the largest call (or 1 MB).
  * Threads go from one call to the next without waiting, and help with any of them: a call of few iterations keeps nobody
  * waiting where there is another, as in fire modules, the branches of an Inception, queries beside keys. The compiler's
- * plan keeps groups possible (driver/concurrent_groups.py).
+ * plan keeps groups possible (program/lifetimes.py).
  */
 #include "arm_graph.h"
 

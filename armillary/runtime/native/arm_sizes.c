@@ -5,7 +5,7 @@
  * calls for the values that the inputs give. Invariant: nothing runs with sizes outside their bounds, or with two inputs
  * that disagree; while sizes keep their values nothing is done and nothing is allocated; memory only grows.
  * The places: greedy by size, largest first, each at the lowest offset that is free while it is alive, as
- * driver/memory_plan.py does.
+ * program/arena.py does.
  */
 #include <stdio.h>
 #include <stdlib.h>

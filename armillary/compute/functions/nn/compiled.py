@@ -196,7 +196,7 @@ class _Plan:
         self.thread_workspace = max((row.scratch[1] for row in rows), default=0)
         self._packed = self._pack()
         self._offsets = self._places()
-        work = [(node, self._slots(at, node)) for at, node in self._calls() if not _is_load(node)]
+        work = [(node, self._slots(at, node)) for at, node in self._calls() if not node.is_load_time]
         self.is_copy = not work  # the inputs, one after another, are the output
         self._work = [(self._loops[node.func_name], slots) for node, slots in work]
         self._bound: dict[tuple[int, ...], tuple[LoopKernel, ...]] = {}
@@ -212,7 +212,7 @@ class _Plan:
             if node.op == "null" and node.name in self._params:
                 packed[spec.storage_ids[spec.entry(at)]] = self._params[node.name]
         for at, node in self._calls():
-            if not _is_load(node):
+            if not node.is_load_time:
                 continue
             output = spec.entry(at)
             made = aligned_empty(spec.fixed_shapes[output], np.dtype(spec.dltypes[output]))
@@ -297,10 +297,6 @@ class _Plan:
             data = [s.find(scratch, tensors) for s in slots]
             for phase in range(len(loops.row.phases)):
                 yield LoopKernel(loops.row.phases[phase].symbol, loops.bind(phase, data, ()))
-
-
-def _is_load(node: GraphNode) -> bool:
-    return node.attrs.get("load_time") is not None
 
 
 def _up(size: int) -> int:

@@ -9,7 +9,7 @@ looking at its immediate post-dominator P (the node all of its consumers' paths 
 - round 1: an injective node or tuple joins P if everything up to and with P is at most injective (a transposition stays
   alone before a reshape that nothing follows: the reshape is a view then, and the loops of one axis more are faster);
 - round 2: an at most injective node joins a tuple that is itself part of an injective kernel.
-- what depends on sizes alone and is dear stays apart from what reads inputs (_of_sizes.py);
+- what depends on sizes alone and is dear stays apart from what reads inputs (OfSizes);
 - last, what widens numbers at the end of one kernel (a cast of bytes, and arithmetic with constants behind it) goes
   over to the kernel that reads the result, so that bytes lie between them.
 
@@ -19,15 +19,19 @@ nodes, a reduction never starts a group, and nothing fuses into or out of opaque
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from armillary.base.record import record
+from armillary.relay.analysis.bind_sizes import attr_sizes
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform.fusion._of_sizes import OfSizes
 from armillary.relay.types import TensorType
 from armillary.relay.walk import Scope, children
+
+FEWEST = 3  # operators of a value that is worth a kernel
+_OF_RUNS = (Fact.BINDS, Fact.COMPARES, Fact.RUNS_AFTER, Fact.DYNAMIC)
 
 TRANSPOSITIONS = ("layout_transform", "transpose")
 _POOLS = ("nn.avg_pool2d", "nn.global_avg_pool2d")  # in blocks of channels: they widen what they read
@@ -69,6 +73,41 @@ class Groups:
         self.size[into] += self.size[child]
         self.kind[into] = max(self.kind[child], self.kind[into])
         self.link[child] = into
+
+
+class OfSizes:
+    """Of the expressions that depend on no input: whether sizes are in them, and how many operators they take.
+
+    Such a value is worth a kernel of its own, which runs when sizes are bound (program/prepare.py), where it is floats
+    of a few operators: positions, and comparisons of them, which a processor computes about as fast as it reads them,
+    stay in their readers.
+    """
+
+    def __init__(self, order: Sequence[Expr], is_outside: Callable[[Expr], bool]) -> None:
+        self.early: dict[int, tuple[bool, int]] = {}
+        for expr in order:
+            if is_outside(expr):
+                self._add(expr)
+
+    def _add(self, expr: Expr) -> None:
+        parts = [id(child) for child in children(expr) if not isinstance(child, Constant | Op)]
+        is_call = isinstance(expr, Call) and isinstance(expr.op, Op)
+        if not (is_call or isinstance(expr, Tuple | TupleGetItem)) or any(part not in self.early for part in parts):
+            return
+        has_sizes, count = any(self.early[part][0] for part in parts), sum(self.early[part][1] for part in parts)
+        if isinstance(expr, Call) and isinstance(expr.op, Op):
+            if expr.op.stateful or any(has(expr, fact) for fact in _OF_RUNS):
+                return
+            has_sizes, count = has_sizes or any(True for _ in attr_sizes(expr.attrs)), count + 1
+        self.early[id(expr)] = has_sizes, count
+
+    def is_apart(self, value: Expr, reader: Expr) -> bool:
+        """Whether a value is computed in a kernel that does not join its reader's, which depends on inputs."""
+        has_sizes, count = self.early.get(id(value), (False, 0))
+        if not has_sizes or count < FEWEST or id(reader) in self.early:
+            return False
+        ty = value.checked_type
+        return isinstance(ty, TensorType) and ty.dtype.is_float
 
 
 def build_nodes(order: list[Expr], root: Expr, scope_of: dict[int, Scope]) -> list[FusionNode]:

@@ -50,6 +50,16 @@ def fuse_ops(module: IRModule, *, fuse_opt_level: int = -1, deepest: int = 0) ->
     return on_functions(module, partial(_fuse, max_depth=depth if level > 0 else 0, inside=inside))
 
 
+@define_pass("kernel-per-call")
+def kernel_per_call(module: IRModule) -> IRModule:
+    """Make each call that lies in no kernel a kernel of its own: a build works with fusion switched off.
+
+    nn.relu(x)  ->  fn(p0) { nn.relu(p0) }(x)
+    """
+    wrapped: IRModule = fuse_ops(module, fuse_opt_level=0)
+    return wrapped
+
+
 def _stop_at_fields(expr: Expr) -> Expr | None:
     """stop_fusion((a, b))  ->  (stop_fusion(a), stop_fusion(b))"""
     if not has(expr, Fact.ENDS_KERNEL) or not isinstance(expr, Call) or not isinstance(expr.args[0], Tuple):

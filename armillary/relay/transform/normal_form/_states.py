@@ -1,7 +1,7 @@
 """States of a network: inputs whose next value is an output, kept by the runtime from run to run.
 
 In: a module and {input: output}, by number or by the name that the model gives. Out: the module whose main says so in
-its attribute `states`; the outputs stay until the graph is made (driver/graph_codegen.py). Invariant: a state and its
+its attribute `states`; the outputs stay until the graph is made (driver/program_codegen.py). Invariant: a state and its
 next value have one type, whose sizes are numbers; no two states have one name or one output.
 """
 

@@ -3,7 +3,7 @@
 In: a module. Out: one where calls of constants are constants, branches on constants are taken, and lets of constants
 are gone. Invariant: stateful operators are left alone, and nothing much larger than its inputs is made: a scalar
 broadcast to a gigabyte stays a call, and so do operators that expand weights and products that would take long. Such
-calls run when parameters are loaded (driver/load_time.py).
+calls run when parameters are loaded (program/prepare.py).
 
     def @main(%x: Tensor[(), int32]) { %0 = add(1, 2); multiply(%x, %0) }
     ->

@@ -1,10 +1,12 @@
-"""Plan one arena for all intermediate tensors of a graph.
+"""Memory that values share which are never alive together: an arena of bytes, and images.
 
 In: lifetimes (bytes, first and last step in which a buffer is alive, both inclusive). Out: an offset per buffer and the
 arena's size. Invariant: two buffers alive in the same step never overlap; offsets are multiples of ALIGNMENT.
 The algorithm is greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020):
 the largest buffer first, each at the lowest offset where it fits among the placed ones that live at the same time.
 Time grows with the pairs of buffers that live together; beyond _MOST_WORK pairs the rest is placed by size alone.
+Images that share memory are equally wide, so that reading beside a row reads beside the image, which gives zeros; the
+highest of them is what is allocated.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _MOST_WORK = 20_000_000
 
 
 @record(slots=True)
-class Lifetime:
+class Buffer:
     """A buffer of `nbytes` that is written in step `first` and last read in step `last`."""
 
     nbytes: int
@@ -35,7 +37,7 @@ class Plan:
     total: int
 
 
-def plan_memory(lifetimes: Sequence[Lifetime]) -> Plan:
+def plan_memory(lifetimes: Sequence[Buffer]) -> Plan:
     """Assign an offset to every buffer."""
     order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first, i))
     offsets = [0] * len(lifetimes)
@@ -67,7 +69,7 @@ class _Placed:
         self._nodes: dict[int, list[tuple[int, int]]] = {}
         self._begun: dict[int, list[tuple[int, int]]] = {}
 
-    def add(self, start: int, end: int, life: Lifetime) -> None:
+    def add(self, start: int, end: int, life: Buffer) -> None:
         """The buffer lies at [start, end)."""
         place = (start, end)
         self._begun.setdefault(life.first, []).append(place)
@@ -81,7 +83,7 @@ class _Placed:
                 self._nodes.setdefault(high, []).append(place)
             low, high = low >> 1, high >> 1
 
-    def beside(self, life: Lifetime) -> list[tuple[int, int]]:
+    def beside(self, life: Buffer) -> list[tuple[int, int]]:
         """Places of the buffers that are alive at the same time, lowest first."""
         result: list[tuple[int, int]] = []
         node = life.first + self._steps
@@ -108,7 +110,7 @@ def _lowest_gap(placed: Sequence[tuple[int, int]], size: int) -> int:
 
 
 def _by_size(
-    lifetimes: Sequence[Lifetime], rest: Sequence[int], offsets: list[int], base: int
+    lifetimes: Sequence[Buffer], rest: Sequence[int], offsets: list[int], base: int
 ) -> tuple[tuple[int, ...], int]:
     """Places behind `base` for what is left of very many buffers: a place is used again by buffers of the same size."""
     free: dict[int, list[int]] = {}
@@ -127,3 +129,33 @@ def _by_size(
 
 def _aligned(nbytes: int) -> int:
     return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
+
+
+@record(slots=True)
+class Image:
+    """An image that is written in step `first` and last read in step `last`."""
+
+    width: int
+    bits: int
+    height: int
+    first: int
+    last: int
+
+
+def share_images(images: Sequence[Image]) -> tuple[int, ...]:
+    """For each image the first one in whose memory it lies: the one whose height is nearest, of those that are free."""
+    owner = list(range(len(images)))
+    ends: dict[int, int] = {}  # of a memory: the last step in which somebody uses it
+    heights: dict[int, int] = {}
+    for index in sorted(range(len(images)), key=lambda i: (images[i].first, i)):
+        image = images[index]
+        free = [
+            o
+            for o, end in ends.items()
+            if end < image.first and (images[o].width, images[o].bits) == (image.width, image.bits)
+        ]
+        nearest = min(free, key=lambda o: (abs(heights[o] - image.height), o), default=index)
+        owner[index] = nearest
+        ends[nearest] = max(ends.get(nearest, 0), image.last)
+        heights[nearest] = max(heights.get(nearest, 0), image.height)
+    return tuple(owner)

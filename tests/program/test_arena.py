@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
+from armillary.program.arena import ALIGNMENT, Buffer, plan_memory
 
 lifetime = st.builds(
-    lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
+    lambda nbytes, first, length: Buffer(nbytes, first, first + length),
     st.integers(0, 5000),
     st.integers(0, 30),
     st.integers(0, 8),
@@ -18,7 +18,7 @@ lifetime = st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(lifetime, max_size=40))
-def test_buffers_alive_in_the_same_step_never_overlap(lives: list[Lifetime]) -> None:
+def test_buffers_alive_in_the_same_step_never_overlap(lives: list[Buffer]) -> None:
     plan = plan_memory(lives)
     for i, a in enumerate(lives):
         assert plan.offsets[i] % ALIGNMENT == 0
@@ -30,11 +30,11 @@ def test_buffers_alive_in_the_same_step_never_overlap(lives: list[Lifetime]) -> 
 
 
 def test_a_chain_needs_only_its_two_largest_neighbours() -> None:
-    chain = [Lifetime(1024, step, step + 1) for step in range(20)]
+    chain = [Buffer(1024, step, step + 1) for step in range(20)]
     assert plan_memory(chain).total == 2 * 1024
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_trivial_plans(count: int) -> None:
-    plan = plan_memory([Lifetime(1, 0, 0)] * count)
+    plan = plan_memory([Buffer(1, 0, 0)] * count)
     assert plan.total == count * ALIGNMENT
