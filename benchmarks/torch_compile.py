@@ -41,7 +41,6 @@ from torch_zoo import ROWS, Inputs, network
 import armillary.contrib.torch_backend
 
 ROUNDS = 7
-LONGEST = 1200  # seconds of a row
 Call = Callable[[], Any]
 
 
@@ -134,7 +133,7 @@ def warm() -> Path:
     return folder
 
 
-def in_process(name: str, batch: int, threads: int, seconds: float) -> dict[str, Any]:
+def in_process(name: str, batch: int, threads: int, seconds: float, longest: float) -> dict[str, Any]:
     """`measured` in a process whose caches are empty: forked, as one that imports anew takes as long as it compiles."""
     folder = warm()
     shutil.rmtree(folder / "now", ignore_errors=True)
@@ -143,6 +142,7 @@ def in_process(name: str, batch: int, threads: int, seconds: float) -> dict[str,
 
     def work() -> None:
         os.environ.update({"ARMILLARY_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)})
+        os.environ["ARMILLARY_COMPILE_JOBS"] = "1"  # as `compile_threads` of Inductor
         try:
             row = measured(name, batch, threads, seconds)
         except Exception as error:  # of any of the parties, which is the result
@@ -151,9 +151,9 @@ def in_process(name: str, batch: int, threads: int, seconds: float) -> dict[str,
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
-    process.join(LONGEST)
+    process.join(longest)
     if not answer.exists():
-        ended = f"ended with {process.exitcode}" if process.exitcode is not None else f"not done after {LONGEST} s"
+        ended = f"ended with {process.exitcode}" if process.exitcode is not None else f"not done after {longest:.0f} s"
         process.kill()
         process.join()
         return {"error": ended}
@@ -218,6 +218,7 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each network and engine")
+    parser.add_argument("--longest", type=float, default=1200.0, help="seconds of a row, compiling by all included")
     parser.add_argument("--log", type=Path, default=Path("torch_compile.jsonl"))
     parser.add_argument("--table", action="store_true", help="print what the log has")
     options = parser.parse_args()
@@ -229,7 +230,7 @@ def main() -> None:
     had = {(row["name"], row["threads"]) for row in rows}
     for name in options.names or (*ALONE, *ROWS):
         for threads in (n for n in map(int, options.threads.split(",")) if (name, n) not in had):
-            row = {"name": name, "threads": threads, **in_process(name, options.batch, threads, options.seconds)}
+            row = {"name": name, "threads": threads, **in_process(name, options.batch, threads, options.seconds, options.longest)}
             with options.log.open("a") as file:
                 file.write("\n" + json.dumps(row))  # begins a line, whatever the last run left
             print(shown(name, threads, row) if "times" in row else f"{name:20} {row['error'][:200]}", flush=True)

@@ -21,13 +21,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from armillary.base.lazy import deferred
 from armillary.errors import ArtifactError, Span
 
 with deferred():  # reading needs no folder of temporary files
     import tempfile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _LARGE_FILE = 1 << 24
 MOST_BYTES = 1 << 28  # of a text, a table or a picture that is read at once
@@ -265,10 +268,12 @@ def read_private(path: str | os.PathLike[str]) -> bytes | None:
     return None
 
 
-def write_private(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a whole file of a cache, for this user alone, in the place of whatever has its name."""
+def write_private(path: str | os.PathLike[str], *parts: Buffer) -> None:
+    """Write a whole file of a cache from its parts, for this user alone, in the place of whatever has its name."""
     remove_irregular(path)
-    write_atomic(path, data, 0o600)
+    with written_atomically(path, 0o600) as stream:
+        for part in parts:
+            stream.write(part)
 
 
 def remove_irregular(path: str | os.PathLike[str]) -> None:

@@ -12,11 +12,15 @@ import os
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.files import is_private_folder, make_private_folder, read_private, remove_irregular, write_private
 from armillary.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 MAX_BYTES = 1 << 30
 TRIM_SECONDS = 600
@@ -34,10 +38,11 @@ def cache_key(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def _digest(key: str, payload: bytes) -> bytes:
+def _digest(key: str, *parts: Buffer) -> bytes:
     digest = blake2b(digest_size=_DIGEST)
     digest.update(key.encode() + b"\0")
-    digest.update(payload)
+    for part in parts:
+        digest.update(part)
     return digest.digest()
 
 
@@ -68,8 +73,8 @@ class Cache:
             return payload
         return payload
 
-    def put(self, key: str, payload: bytes) -> None:
-        """Write an entry; a directory that cannot be written to gives one warning."""
+    def put(self, key: str, *parts: Buffer) -> None:
+        """Write an entry, its parts one after another; a directory that cannot be written to gives one warning."""
         if self._is_unwritable:
             return
         path = self.path(key)
@@ -77,7 +82,7 @@ class Cache:
             make_private_folder(path.parent)
             if not self._is_trusted(path.parent):
                 return
-            write_private(path, _MAGIC + _digest(key, payload) + payload)
+            write_private(path, _MAGIC + _digest(key, *parts), *parts)
         except ArtifactError as error:
             self._is_unwritable = True
             message = f"the kernel cache {self.directory} cannot be written to, kernels are compiled each time: {error}"

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from armillary.artifact import Descriptor
-from armillary.artifact.params import load_params, params_size, save_params
+from armillary.artifact.params import load_params, params_size, write_params
 from armillary.backends.base import backend_of
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
@@ -42,6 +42,7 @@ from armillary.text.extent import parse_extent
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
+    from typing_extensions import Buffer
 
 MAX_BYTES = 4 << 30
 _LARGEST = 1 << 29  # of an entry: it is in memory when it is written
@@ -161,7 +162,9 @@ def store(key: str, library: GraphLibrary, interface: Interface, weights: Mappin
     if params_size(arrays) > _LARGEST:
         return
     text, cache = json.dumps(head).encode(), _cache()
-    cache.put(key, b"".join((struct.pack("<Q", len(text)), text, *library.objects, save_params(arrays))))
+    parts: list[Buffer] = [struct.pack("<Q", len(text)), text, *library.objects]
+    write_params(parts.append, arrays)  # the arrays' own memory: hundreds of MB are not copied first
+    cache.put(key, *parts)
     cache.trim_at_times()
 
 
