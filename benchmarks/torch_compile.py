@@ -230,7 +230,8 @@ def main() -> None:
     had = {(row["name"], row["threads"]) for row in rows}
     for name in options.names or (*ALONE, *ROWS):
         for threads in (n for n in map(int, options.threads.split(",")) if (name, n) not in had):
-            row = {"name": name, "threads": threads, **in_process(name, options.batch, threads, options.seconds, options.longest)}
+            row = in_process(name, options.batch, threads, options.seconds, options.longest)
+            row = {"name": name, "threads": threads, **row}
             with options.log.open("a") as file:
                 file.write("\n" + json.dumps(row))  # begins a line, whatever the last run left
             print(shown(name, threads, row) if "times" in row else f"{name:20} {row['error'][:200]}", flush=True)

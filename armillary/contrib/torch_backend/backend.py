@@ -1,12 +1,14 @@
 """The backend that `torch.compile(model, backend="armillary")` names.
 
 In: a graph of Dynamo and example inputs. Out: a function that runs it. Invariant: AOTAutograd makes the graph
-functional and lowers it to ATen operators, of which those that have a rule stay as they are; a graph that records
-gradients, or lies on another device than the CPU, runs in eager mode, which one line says.
+functional and lowers it to ATen operators, of which those that have a rule stay as they are, and so do resizes
+(whole_resizes.py); a graph that records gradients, or lies on another device than the CPU, runs in eager mode, which
+one line says.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from torch._guards import TracingContext
 
 from armillary.contrib.torch_backend.options import Options, options_of
 from armillary.contrib.torch_backend.partition import Divided
+from armillary.contrib.torch_backend.whole_resizes import as_aten, kept_whole
 from armillary.frontend.pytorch.fx_graph import target_name
 from armillary.frontend.pytorch.table import aten_rule
 from armillary.frontend.values import Value
@@ -45,6 +48,7 @@ def armillary(
         decompositions=_decompositions(),
         keep_inference_input_mutations=False,
     )
+    kept_whole(module)
     lowered: Callable[..., Value] = lower(module, inputs)
     return lowered
 
@@ -59,6 +63,7 @@ def _reason(inputs: Sequence[Value]) -> str:
     return ""
 
 
+@functools.cache  # 0.15 s, and a detector has twenty graphs
 def _decompositions() -> dict[object, Callable[..., Value]]:
     """PyTorch's decompositions of the operators that have no rule."""
     table = core_aten_decompositions()
@@ -66,6 +71,7 @@ def _decompositions() -> dict[object, Callable[..., Value]]:
 
 
 def _compiled(graph: GraphModule, examples: Sequence[Value], options: Options) -> Run:
+    as_aten(graph)
     context = TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
     static = frozenset(getattr(metadata, "static_input_indices", None) or ())

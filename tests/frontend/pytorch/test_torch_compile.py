@@ -254,3 +254,33 @@ def test_inputs_in_any_order_and_empty_ones_are_taken() -> None:
             torch.testing.assert_close(got, wanted)
     empty = torch.empty(0, 4)
     assert compiled(empty)[0].shape == (0, 4)
+
+
+MODES = ((2, "bilinear", "upsample_bilinear2d"), (1, "nearest-exact", "_upsample_nearest_exact1d"))
+
+
+@pytest.mark.parametrize(("rank", "mode", "name"), [*MODES, (2, "nearest", "upsample_nearest2d")])
+@pytest.mark.parametrize("sizes", [{"scale_factor": 1.7}, {"size": 9}])
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_a_resize_of_known_sizes_stays_one_operator(
+    rank: int, mode: str, name: str, sizes: dict[str, Any], context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch would gather the corners of each place; an open batch changes nothing."""
+    names: list[str] = []
+
+    def resize(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, mode=mode, **sizes)
+
+    imported = sessions._imported
+
+    def noted(module: Any, *rest: Any) -> Any:
+        names.extend(str(n.target) for n in module.graph.nodes if n.op == "call_function")
+        return imported(module, *rest)
+
+    monkeypatch.setattr(sessions, "_imported", noted)
+    compiled = torch.compile(resize, backend="armillary", options={"cache": False})
+    with context():
+        for batch in (2, 3):
+            x = torch.rand(batch, 3, *(6, 8)[:rank])
+            torch.testing.assert_close(compiled(x), resize(x))
+    assert names == [f"aten.{name}.default"] * 2
