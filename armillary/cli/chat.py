@@ -25,7 +25,7 @@ from armillary.cli.options.decoder import (
     add_draft_options,
     add_model_options,
     add_sampling_options,
-    drafted_generator_of,
+    generator_of,
     sampling_of,
 )
 from armillary.cli.options.models import positive
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile, then answer until the input ends."""
     sampling_of(args).check()
-    conversation = Conversation(drafted_generator_of(args), args.system)
+    conversation = Conversation(generator_of(args), args.system)
     is_talk = is_terminal(sys.stdin)
     if is_talk:
         note(f"{conversation.generator.capacity} tokens of conversation; {_HELP}")

@@ -26,7 +26,7 @@ from armillary.cli.options.decoder import (
     add_draft_options,
     add_model_options,
     add_sampling_options,
-    drafted_generator_of,
+    generator_of,
     sampling_of,
 )
 from armillary.cli.options.models import positive
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("armc generate takes a prompt or --tokens", hint='armc generate folder/ "Once upon a time"')
     numbers = _numbers(args.tokens)
     begin = time.perf_counter()
-    generator = drafted_generator_of(args)
+    generator = generator_of(args)
     ready, produced = time.perf_counter(), 0
     sampling = dataclasses.asdict(sampling_of(args))
     pieces: Iterator[str]

@@ -2,12 +2,14 @@
 
 Compiles a Hugging Face folder, a GGUF or an ONNX file once and answers /v1/models, /v1/completions and
 /v1/chat/completions, streamed or whole. Requests are answered side by side, one in each slot; others wait, and those
-beyond the queue are refused with 429. Listens on this machine alone unless --host says otherwise, which needs a token:
-the environment's ARMILLARY_SERVE_TOKEN or --token-file. Needs armillary[serve] and a tokenizer: in the GGUF file, or
-tokenizer.json beside the model.
+beyond the queue are refused with 429. With --draft or --draft-tokens the tokens of a request that is alone are
+guessed, and checked several in a call. Listens on this machine alone unless --host says otherwise, which needs a
+token: the environment's ARMILLARY_SERVE_TOKEN or --token-file. Needs armillary[serve] and a tokenizer: in the GGUF
+file, or tokenizer.json beside the model.
 
 examples:
   armc serve smollm/ --slots 4 --capacity 2048
+  armc serve qwen3-8b/ --bits 4 --draft qwen3-0.6b/
   ARMILLARY_SERVE_TOKEN=… armc serve qwen3/ --bits 4 --host 0.0.0.0 --port 8080
 """
 
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from armillary.base.config import setting
 from armillary.cli._console import note
-from armillary.cli.options.decoder import add_model_options, generator_of
+from armillary.cli.options.decoder import add_draft_options, add_model_options, generator_of
 from armillary.cli.options.models import count, positive
 from armillary.errors import ConfigError
 from armillary.generate.engine import Engine
@@ -30,6 +32,7 @@ from armillary.generate.server import Server
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc serve`."""
     add_model_options(parser, capacity=2048)
+    add_draft_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
     parser.add_argument("--port", type=count, default=8000, metavar="N", help="default: 8000; 0: a free one")
     parser.add_argument("--token-file", default="", metavar="FILE", help="what clients have to show as a bearer token")
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if generator.tokenizer is None:
         raise ConfigError(f"{args.MODEL}: there is no tokenizer.json beside the model", hint="clients send text")
     template = generator.chat_template()
-    engine = Engine(generator.slots, args.queue)
+    engine = Engine(generator.slots, args.queue, generator.guesser)
     engine.start()
     name = args.name or Path(args.MODEL).resolve().stem
     note(

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from armillary.errors import ArmillaryError
 from armillary.generate.batching import Batcher, Request, Step
+from armillary.generate.guesses import Guesser
 from armillary.generate.slots import Slots
 
 Listener: TypeAlias = "Callable[[Step | ArmillaryError], None]"
@@ -25,8 +26,8 @@ class FullError(ArmillaryError):
 class Engine:
     """`start`, then `submit` requests; `close` ends the thread and what is open."""
 
-    def __init__(self, slots: Slots, most_waiting: int = 32) -> None:
-        self.batcher, self.most = Batcher(slots), slots.count + most_waiting
+    def __init__(self, slots: Slots, most_waiting: int = 32, guesser: Guesser | None = None) -> None:
+        self.batcher, self.most = Batcher(slots, guesser), slots.count + most_waiting
         self._open: dict[Request, Listener] = {}
         self._new, self._gone = list[Request](), list[Request]()
         self._changed, self._closed = threading.Condition(), False

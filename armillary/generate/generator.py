@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from armillary.base.aliases import Array
 from armillary.errors import ConfigError
 from armillary.generate.batching import Batcher, Request
@@ -21,10 +19,10 @@ from armillary.generate.chat import ChatTemplate, TemplateText, file_template, f
 from armillary.generate.decoder import Decoder
 from armillary.generate.gguf import File as GgufFile
 from armillary.generate.gguf_tokens import file_tokenizer
-from armillary.generate.guesses import Guess, drafted, looked_up
+from armillary.generate.guesses import Guesser
 from armillary.generate.hugging_face import family_decoder, folder_decoder
 from armillary.generate.onnx_model import onnx_decoder
-from armillary.generate.sampling import Sampling, checked_token, penalised, select_token
+from armillary.generate.sampling import Sampling
 from armillary.generate.slots import Slots
 from armillary.generate.text_pieces import TextPieces
 from armillary.generate.tokens import Tokenizer, load_tokenizer
@@ -67,8 +65,10 @@ class Generator:
         if cache not in CACHES:
             raise ConfigError(f"caches of {cache!r}", hint=f"there are {', '.join(CACHES)}")
         decoder, self.tokenizer, self._template = _read(model, capacity, bits, cache)
-        self.draft, self.drafter = draft, drafter
-        self.slots = Slots(decoder, slots, [chunk], target, _ROUNDING | (config or {}), draft + 1 if draft else 0)
+        self.guesser = Guesser(draft, drafter.slots if drafter is not None else None) if draft else None
+        self.slots: Slots = Slots(
+            decoder, slots, [chunk], target, _ROUNDING | (config or {}), draft + 1 if draft else 0
+        )
         if drafter is not None and drafter.slots.words != self.slots.words:
             message = f"a drafter of {drafter.slots.words} tokens for a model of {self.slots.words}"
             raise ConfigError(message, hint="both need the same tokenizer")
@@ -113,45 +113,15 @@ class Generator:
         What the prompt has in common with the tokens that the caches hold is not computed again.
         """
         sampling = Sampling(temperature, top_k, top_p, seed, repetition_penalty)
-        sampling.check()
-        random, tokens = np.random.default_rng(seed), self._tokens_of(prompt)
-        ends = {*stop, *self._ends()}
-        self.rewind(min(self.slots.common(0, tokens), max(0, len(tokens) - 1)))
-        logits, guesses = self.slots.feed(0, tokens[len(self.tokens) :]), list[Guess]()
-        for number in range(max_tokens):
-            guess, weights = guesses[0] if guesses else (None, None)
-            wanted = penalised(logits[0], sampling, self.tokens)
-            if guess is None or weights is None:
-                token = select_token(wanted, sampling, random)
-            else:
-                token = checked_token(wanted, sampling, random, guess, weights)
-            if token in ends:
-                return
-            yield token
-            if number + 1 == max_tokens:
-                return
-            if token == guess:
-                guesses, logits = guesses[1:], logits[1:]
-                self.tokens.append(token)
-            else:
-                guesses = self._guesses(token, sampling, random)
-                logits = self._checked([token, *(guess for guess, _ in guesses)])
-
-    def _checked(self, tokens: list[int]) -> Array:
-        """Logits behind a token and behind guesses that follow it; the caches have them all, `tokens` the first one."""
-        start = len(self.tokens)
-        logits = self.slots.feed(0, tokens, each=True)
-        self.rewind(start + 1)
-        return logits
-
-    def _guesses(self, token: int, sampling: Sampling, random: np.random.Generator) -> list[Guess]:
-        """What may follow a token that the caches do not hold yet."""
-        count, tokens = min(self.draft, self.capacity - len(self.tokens) - 1), [*self.tokens, token]
-        if count < 1:
-            return []
-        if self.drafter is None:
-            return looked_up(tokens, count)
-        return drafted(self.drafter.slots, tokens, count, sampling, random)
+        request = Request(self._tokens_of(prompt), max_tokens, sampling, {*stop, *self._ends()}, slot=0)
+        batcher = Batcher(self.slots, self.guesser)
+        batcher.add(request)
+        while not batcher.is_idle:
+            for _, step in batcher.advance():
+                if step.token is not None:
+                    yield step.token
+        if request.produced < max_tokens and len(self.tokens) == self.capacity:
+            self.slots.check_room(0, 1)
 
     def generate_many(
         self,
@@ -162,7 +132,7 @@ class Generator:
         stop: Sequence[int] = (),
     ) -> list[list[int]]:
         """The answers to several prompts, as many at a time as there are slots; each is what it would be alone."""
-        batcher, ends = Batcher(self.slots), {*stop, *self._ends()}
+        batcher, ends = Batcher(self.slots, self.guesser), {*stop, *self._ends()}
         kind = sampling or Sampling()
         requests = [Request(self._tokens_of(prompt), max_tokens, kind, ends) for prompt in prompts]
         for request in requests:

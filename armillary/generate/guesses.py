@@ -1,7 +1,7 @@
 """Guesses of the tokens that come next, which a large model checks in one call.
 
 In: the tokens so far, how many guesses are wanted, how tokens are sampled. Out: guesses, with the probabilities that
-they were drawn from (None: they were not drawn). Invariant: whoever checks them (generator.py) gives the tokens that it
+they were drawn from (None: they were not drawn). Invariant: whoever checks them (batching.py) gives the tokens that it
 would give without them, or, with a temperature, tokens of the same probability.
 """
 
@@ -12,10 +12,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from armillary.base.aliases import Array
+from armillary.base.record import record
 from armillary.generate.sampling import Sampling, distribution, penalised
 from armillary.generate.slots import Slots
 
 Guess = tuple[int, Array | None]
+
+
+@record
+class Guesser:
+    """Guesses `count` tokens at a time: what `small` says, or without one, how a text went on that begins so."""
+
+    count: int
+    small: Slots | None = None
+
+    def guesses(self, tokens: Sequence[int], room: int, sampling: Sampling, random: np.random.Generator) -> list[Guess]:
+        """What may follow some tokens, `room` guesses at most."""
+        count = min(self.count, room)
+        if count < 1:
+            return []
+        return looked_up(tokens, count) if self.small is None else drafted(self.small, tokens, count, sampling, random)
 
 
 def looked_up(tokens: Sequence[int], count: int) -> list[Guess]:

@@ -137,9 +137,13 @@ def test_a_small_model_guesses_and_changes_no_token(folder: Path, tmp_path: Path
     for drafter in (Generator(tmp_path, capacity=40, chunk=8), plain):
         generator = Generator(folder, capacity=48, chunk=8, draft=3, drafter=drafter)
         assert list(generator.generate(prompt, 30)) == want
-    checked = generator._checked
-    rows: list[int] = []
-    generator._checked = lambda tokens: (rows.append(len(tokens)), checked(tokens))[1]  # type: ignore[method-assign]
+    feed, rows = generator.slots.feed, list[int]()
+
+    def counted(slot: int, tokens: list[int], each: bool = False) -> np.ndarray:
+        rows.extend([len(tokens)] * each)
+        return feed(slot, tokens, each)
+
+    generator.slots.feed = counted  # type: ignore[method-assign, assignment]
     generator.rewind()
     drawn = list(generator.generate(prompt, 21, temperature=0.8, seed=3))
     assert rows == [4] * 5 and len(drawn) == 21, "what the same model draws is never replaced"
@@ -147,6 +151,30 @@ def test_a_small_model_guesses_and_changes_no_token(folder: Path, tmp_path: Path
     write_folder(tmp_path, "llama", words, weights_of("llama", words))
     with pytest.raises(ConfigError, match="both need the same tokenizer"):
         Generator(folder, draft=2, drafter=Generator(tmp_path, capacity=8, chunk=2))
+
+
+def test_a_request_that_is_alone_is_guessed_for_and_neighbours_change_nothing(folder: Path) -> None:
+    plain = Generator(folder, capacity=48, chunk=8)
+    generator = Generator(folder, capacity=48, chunk=8, slots=2, draft=3, drafter=plain)
+    append, rows = generator.slots.append, list[int]()
+
+    def counted(slot: int, tokens: list[int], count: int) -> np.ndarray:
+        rows.append(len(tokens))
+        return append(slot, tokens, count)
+
+    generator.slots.append = counted  # type: ignore[method-assign]
+    batcher = Batcher(generator.slots, generator.guesser)
+    first, second = Request(TOKENS[:6], 30), Request(TOKENS[3:11], 10)
+    answers: dict[Request, list[int]] = {first: [], second: []}
+    batcher.add(first)
+    while not batcher.is_idle:
+        for request, step in batcher.advance():
+            answers[request] += [] if step.token is None else [step.token]
+        if len(answers[first]) == 6 and second not in batcher.active.values() and not answers[second]:
+            assert rows[1:] == [4, 4], "three guesses come true with each token"
+            batcher.add(second)
+    assert answers[first] == alone(plain, TOKENS[:6], 30) and answers[second] == alone(plain, TOKENS[3:11], 10)
+    assert rows.count(4) > 4, "the first is alone again when the second has its answer"
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.8])

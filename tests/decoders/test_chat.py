@@ -72,15 +72,15 @@ def test_a_terminal_is_asked_and_told(folder: Path) -> None:
 def test_turns_before_are_not_computed_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conversation = Conversation(Generator(folder, capacity=200, chunk=8), "be brief")
     slots, sizes = conversation.generator.slots, list[int]()
-    feed = slots.feed
+    append = slots.append
     monkeypatch.setattr(
-        slots, "feed", lambda slot, tokens, **how: sizes.append(len(tokens)) or feed(slot, tokens, **how)
+        slots, "append", lambda slot, tokens, rows: sizes.append(len(tokens)) or append(slot, tokens, rows)
     )
-    list(conversation.reply("the rain in spain", 4))
-    whole = sizes[0]
+    list(conversation.reply("the rain in spain", 1))
+    whole = sum(sizes)
     sizes.clear()
-    list(conversation.reply("once", 4))
-    assert whole > 12 and sizes[0] < len(conversation.prompt("")) - whole, "the first prompt lies in the caches"
+    list(conversation.reply("once", 1))
+    assert whole > 12 and sum(sizes) < len(conversation.prompt("")) - whole, "the first prompt lies in the caches"
 
 
 def test_a_turn_that_fails_is_not_remembered(folder: Path) -> None:

@@ -77,8 +77,8 @@ def serving(folder: Path, *options: str) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def port(folder: Path) -> Iterator[int]:
-    with serving(folder, "--slots", "2", "--queue", "2", "--capacity", "2000") as found:
-        yield found
+    with serving(folder, "--slots", "2", "--queue", "2", "--capacity", "2000", "--draft-tokens", "3") as number:
+        yield number
 
 
 def send(port: int, path: str, body: Any = None, token: str = SECRET) -> http.client.HTTPResponse:

@@ -32,17 +32,11 @@ def add_model_options(parser: argparse.ArgumentParser, capacity: int) -> None:
 
 
 def add_draft_options(parser: argparse.ArgumentParser) -> None:
-    """Declare how tokens are guessed, for commands that answer one sequence at a time."""
+    """Declare how tokens are guessed while one sequence alone is answered."""
     text = "a small model with the same tokens guesses, and the model checks: the same answer in fewer calls"
     parser.add_argument("--draft", default="", metavar="MODEL", help=text)
     text = f"guesses for each call (default: {DRAFTED} with --draft); without: what such a text went on with"
     parser.add_argument("--draft-tokens", type=positive, metavar="N", help=text)
-
-
-def drafted_generator_of(args: argparse.Namespace) -> Generator:
-    """The decoder of these options for one sequence, with what guesses for it."""
-    drafter = _drafter(args) if args.draft else None
-    return generator_of(args, draft=args.draft_tokens or (DRAFTED if drafter else 0), drafter=drafter)
 
 
 def _drafter(args: argparse.Namespace) -> Generator:
@@ -61,13 +55,12 @@ def _drafter(args: argparse.Namespace) -> Generator:
         raise ConfigError(f"--draft {args.draft}: {error}") from error
 
 
-def generator_of(
-    args: argparse.Namespace, slots: int = 1, draft: int = 0, drafter: Generator | None = None
-) -> Generator:
-    """The decoder of these options, for so many sequences side by side."""
+def generator_of(args: argparse.Namespace, slots: int = 1) -> Generator:
+    """The decoder of these options for so many sequences side by side, with what guesses for one that is alone."""
+    drafter = _drafter(args) if args.draft else None
     return Generator(
         args.MODEL,
-        draft=draft,
+        draft=args.draft_tokens or (DRAFTED if drafter else 0),
         drafter=drafter,
         capacity=args.capacity or None,
         cache=args.cache,
