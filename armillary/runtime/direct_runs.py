@@ -34,19 +34,24 @@ class DirectRuns:
         self._graph = c_void_p(executor.handle.pointer)
         self._error = ErrorText()
         self._arguments = self._graph, c_void_p(self._error.args[0]), c_size_t(self._error.args[1])
+        library = native()
+        self._set_input, self._set_output = (
+            library.arm_graph_set_input_zero_copy,
+            library.arm_graph_set_output_zero_copy,
+        )
+        self._run = library.arm_graph_run
 
     def run(self, inputs: Iterable[Place], outputs: Iterable[Place]) -> None:
         """Read the inputs and write the outputs. Raises TypeMismatch for a shape that the graph does not take."""
-        library, graph, error = native(), self._graph, self._error.args
-        set_input, set_output = library.arm_graph_set_input_zero_copy, library.arm_graph_set_output_zero_copy
+        graph, error = self._graph, self._error.args
         with self.executor.turn.lock:
             for slot, place in zip(self._inputs, inputs, strict=True):
-                if set_input(graph, slot.number, slot.at(*place), *error):
+                if self._set_input(graph, slot.number, slot.at(*place), *error):
                     self._error.check(-1, TypeMismatch)
             for slot, place in zip(self._outputs, outputs, strict=True):
-                if set_output(graph, slot.number, slot.at(*place), *error):
+                if self._set_output(graph, slot.number, slot.at(*place), *error):
                     self._error.check(-1, TypeMismatch)
-            if library.arm_graph_run(*self._arguments):
+            if self._run(*self._arguments):
                 self._error.check(-1, ExecutionError)
 
 

@@ -109,7 +109,8 @@ class CompiledGraph:
         self.metas = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
         self.free = free_symbols(self.metas)
         self.weights = sorted(static)
-        self.others = [place for place in range(len(self.metas)) if place not in static]
+        self.changing = [place for place, m in enumerate(self.metas) if place not in static and has_symbols(m)]
+        self.last: tuple[Key, Session] | None = None
         self.reason = ""  # why each shape is compiled
         outputs = next(n for n in module.graph.nodes if n.op == "output").args[0]
         outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
@@ -131,13 +132,15 @@ class CompiledGraph:
         except ArmillaryError as error:
             if not self.free:
                 raise
-            self.reason, self.free = str(error).splitlines()[0], frozenset()
+            self.reason, self.free, self.last = str(error).splitlines()[0], frozenset(), None
             self.sessions.clear()
         return self.session(arguments).run(arguments)
 
     def session(self, arguments: Sequence[Value]) -> Session:
         """The session for these shapes and weights; compiled now where there is none."""
         key = self.key(arguments)
+        if self.last is not None and self.last[0] == key:
+            return self.last[1]
         known = self.sessions.get(key)
         if known is None:
             known = self.sessions[key] = build(
@@ -146,13 +149,15 @@ class CompiledGraph:
             while len(self.sessions) > max(1, self.options.shapes):
                 self.sessions.popitem(last=False)
         self.sessions.move_to_end(key)
+        self.last = key, known
         return known
 
     def key(self, arguments: Sequence[Value]) -> Key:
-        """What decides which session runs: shapes, numbers, and which weights there are in which state."""
-        return _states(list(map(arguments.__getitem__, self.weights))), *(
-            self.fixed(arguments[place], self.metas[place]) for place in self.others
-        )
+        """What decides which session runs: which weights there are in which state, and what of shapes and numbers
+        Dynamo's guards leave open."""
+        return _states(list(map(arguments.__getitem__, self.weights))), *[
+            self.fixed(arguments[place], self.metas[place]) for place in self.changing
+        ]
 
     def fixed(self, value: Value, meta: Value) -> object:
         """What of an argument's shape, or of a number, a session is compiled for: all but the open sizes."""
@@ -179,11 +184,17 @@ class CompiledGraph:
 
 def _states(weights: Sequence[Tensor]) -> Key:
     """Where weights lie, and how often each was changed in place."""
-    if any(map(torch.Tensor.is_inference, weights)):  # which count no changes
-        versions = tuple(-1 if w.is_inference() else w._version for w in weights)
-    else:
+    try:
         versions = tuple(map(_VERSION, weights))
+    except RuntimeError:  # tensors of inference mode count no changes
+        versions = tuple(-1 if w.is_inference() else w._version for w in weights)
     return tuple(map(torch.Tensor.data_ptr, weights)), versions
+
+
+def has_symbols(meta: Value) -> bool:
+    """Whether an argument's shape, or a number, is not known when the graph is made."""
+    dims = meta.shape if isinstance(meta, torch.Tensor) else [meta]
+    return any(isinstance(d, torch.SymInt | torch.SymFloat | torch.SymBool) for d in dims)
 
 
 def is_view_of_argument(node: Value) -> bool:

@@ -64,7 +64,9 @@ def kept_whole(module: GraphModule) -> None:
 
 def _resize(node: Node) -> tuple[str, tuple[Value, ...]]:
     """ATen's operator of a call of `interpolate` and its arguments; no name where it stays as it is."""
-    named = dict.fromkeys(_PARAMETERS) | {"mode": "nearest"} | dict(zip(_PARAMETERS, node.args, strict=False))
+    named: dict[str, Value] = (
+        dict.fromkeys(_PARAMETERS) | {"mode": "nearest"} | dict(zip(_PARAMETERS, node.args, strict=False))
+    )
     named |= node.kwargs
     x, result = (n.meta.get("example_value") for n in (named["input"], node))
     if not isinstance(result, torch.Tensor) or x.dtype != result.dtype or named["antialias"]:  # autocast gives another
