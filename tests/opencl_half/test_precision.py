@@ -100,14 +100,35 @@ def test_kernels_compute_in_half_or_with_sums_in_float() -> None:
     assert "half" not in source(relay.build(NETWORK, "opencl"))
 
 
-def test_a_kernel_that_only_loads_halves_defines_how() -> None:
+def only_loads_halves() -> tuple[list[Array], Any]:
     """A product of halves with float32 sums and results: nothing in it has the type of a half."""
     x, w = relay.var("x", shape=(8, 4096), dtype="float16"), relay.var("w", shape=(8, 4096), dtype="float16")
+    values = [np.random.default_rng(seed).uniform(-1, 1, (8, 4096)).astype("float16") for seed in (1, 2)]
     product = relay.nn.dense(x, w, out_dtype="float32")
-    text = source(relay.build(armillary.IRModule.from_expr(relay.Function([x, w], product)), "opencl"))
-    _, separator, kernels = text.partition("#endif")
-    assert "half_guarded(" in kernels and "half_t" not in kernels
-    assert separator and "#define half_guarded(" in text
+    return values, relay.build(armillary.IRModule.from_expr(relay.Function([x, w], product)), "opencl")
+
+
+def test_a_kernel_that_only_loads_halves_defines_how() -> None:
+    """Every name that it uses, on a device with half and on one without."""
+    text = source(only_loads_halves()[1])
+    with_half, _, rest = text.partition("#else\n")
+    without, _, rest = rest.partition("#endif\n")
+    both = "".join(line for line in rest.splitlines(keepends=True) if line.startswith("#define"))
+    kernels = rest.replace(both, "")
+    used = set(re.findall(r"\b(?:convert_)?half_\w+", kernels))
+    assert used and "__global half* restrict" in kernels and "half_t" not in used
+    for branch in (with_half, without):
+        defined = set(re.findall(r"#define (\w+)|(?:static inline|typedef) \w+ (\w+)", branch + both))
+        assert used <= {name for names in defined for name in names}
+
+
+@needs_opencl
+def test_a_kernel_that_only_loads_halves_is_right() -> None:
+    values, library = only_loads_halves()
+    module = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    module.run(x=values[0], w=values[1])
+    wanted = values[0].astype("float64") @ values[1].astype("float64").T
+    np.testing.assert_allclose(module.get_output(0).numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["nn.contrib_conv2d_NCHWc", "opencl.conv2d_winograd", "ml.pair_probabilities"])
