@@ -1,12 +1,14 @@
-"""Decoders by GGUF file: steps and prompts against llama.cpp and OpenVINO GenAI, by turns, each in its own process.
+"""Decoders by file: steps and prompts against llama.cpp, OpenVINO and ONNX Runtime GenAI, by turns, in own processes.
 
 Run: python benchmarks/decoder_files.py [--encoding Q4_0] [--layers 4] [--threads 1] [--rounds 10] [--prompts 128,1024]
      [--peers PYTHON] [--engines armillary,llama.cpp,openvino] [--bits 16,8] [--clock wall]
+     python benchmarks/decoder_files.py --folder DIR --engines armillary,onnxruntime [--peers PYTHON] …
 
 Writes a file of the shape of a Llama of 1.1 billion weights (2048 / 5632, 32 heads, 4 groups; fewer layers for less
 time) with random integers, and asks each engine in turn for a token at position 100 and for prompts. Least times of all
 rounds; the bytes of the layers and the head a second as a share of what one thread reads by numpy in between. The
 peers' packages (`llama-cpp-python`, `openvino-genai`) may belong to another Python. OpenVINO repacks what it reads.
+`--folder`: what the builder of onnxruntime-genai wrote (`-p int4 -e cpu`) takes the place of the GGUF file.
 On one thread of a machine that other work fills, `--clock processor` counts the processor's time of each process.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -166,7 +169,44 @@ def openvino_timer(path: str, threads: int, bits: int, now: Callable[[], float])
     return seconds
 
 
-ENGINES = {"armillary": armillary_timer, "llama.cpp": llama_timer, "openvino": openvino_timer}
+def onnxruntime_timer(path: str, threads: int, bits: int, now: Callable[[], float]) -> Timer:
+    """ONNX Runtime GenAI, with the accuracy level that the file states."""
+    import onnxruntime_genai
+
+    config = onnxruntime_genai.Config(path)
+    options = {"intra_op_num_threads": threads}
+    config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
+    model = onnxruntime_genai.Model(config)
+    params = onnxruntime_genai.GeneratorParams(model)
+    params.set_search_options(max_length=2048, do_sample=False)
+    stepping = onnxruntime_genai.Generator(model, params)
+    stepping.append_tokens([7] * POSITION)
+
+    def seconds(prompt: int) -> float:
+        stepping.rewind_to(POSITION)
+        generator = onnxruntime_genai.Generator(model, params) if prompt else stepping
+        begin = now()
+        generator.append_tokens([7] * (prompt or 1))
+        return now() - begin
+
+    return seconds
+
+
+def folder_bytes(folder: Path) -> int:
+    """The bytes of a folder's ONNX file that a token reads: all tensors but the embedding."""
+    import onnx
+
+    tensors = onnx.load(folder / "model.onnx", load_external_data=False).graph.initializer
+    places = [{e.key: e.value for e in t.external_data} for t in tensors if "embed" not in t.name]
+    return sum(int(place.get("length", 0)) for place in places)
+
+
+ENGINES = {
+    "armillary": armillary_timer,
+    "llama.cpp": llama_timer,
+    "openvino": openvino_timer,
+    "onnxruntime": onnxruntime_timer,
+}
 
 
 def work(engine: str, path: str, threads: int, bits: int, clock: str) -> None:
@@ -213,14 +253,15 @@ def main() -> None:
     parser.add_argument("--bits", default="16,8", help="of rows, for Armillary")
     parser.add_argument("--peers", default=sys.executable, help="the Python that has the peers' packages")
     parser.add_argument("--engines", default="armillary,llama.cpp,openvino")
+    parser.add_argument("--folder", type=Path, help="a model instead of the file that is written")
     parser.add_argument("--clock", default="wall", choices=sorted(CLOCKS))
     args = parser.parse_args()
     from decoders import Reader
 
     prompts = [0, *(int(n) for n in args.prompts.split(",") if n)]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.gguf"
-        size = write(path, args.encoding, args.layers)
+        path = args.folder or Path(folder) / "model.gguf"
+        size = folder_bytes(path) if args.folder else write(path, args.encoding, args.layers)
         workers: dict[str, subprocess.Popen[str]] = {}
         for engine in args.engines.split(","):
             is_ours = engine == "armillary"
@@ -238,7 +279,8 @@ def main() -> None:
         for process in workers.values():
             process.terminate()
             process.wait()
-    print(f"{args.encoding}, {args.layers} layers, {size / 1e6:.0f} MB a token, {reader.rate / 1e9:.1f} GB/s")
+    what = args.folder or f"{args.encoding}, {args.layers} layers"
+    print(f"{what}, {size / 1e6:.0f} MB a token, {reader.rate / 1e9:.1f} GB/s")
     for name in workers:
         times = "  ".join(f"{n or 'step'}: {1e3 * best[name, n]:8.2f} ms" for n in prompts)
         print(f"{name:14} {times}  {100 * size / best[name, 0] / reader.rate:4.0f} % of bandwidth")

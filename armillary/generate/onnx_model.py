@@ -7,8 +7,10 @@ Attention that appends to its past, causal and without a mask, becomes a GroupQu
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cache
+from pathlib import Path
 
 import onnx
 from onnx import helper
@@ -46,6 +48,7 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     wanted = MOST if capacity is None else capacity
     if any(_appends(node) for node in graph.node):
         _with_capacity(model, wanted)
+    _with_whole_caches(graph)
     stored = {t.name for t in graph.initializer}
     _with_picked_rows(model, stored)
     inputs = [i for i in graph.input if i.name not in stored]
@@ -60,10 +63,11 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     static = {v.name: v.type.tensor_type.shape.dim[2].dim_value for v in inputs if v.name in caches}
     fixed = {n for n in static.values() if n}
     positions = min(fixed) if fixed else wanted
+    sizes = _stated_sizes(Path(path).with_name("genai_config.json"))
 
     @cache
     def make(rows: int, slots: int, wanted: int) -> IRModule:
-        shapes = {v.name: _shape(v, roles.get(v.name, ""), (slots, rows), positions) for v in inputs}
+        shapes = {v.name: _shape(v, roles.get(v.name, ""), (slots, rows), (positions, *sizes)) for v in inputs}
         shapes |= {name: (wanted,) for name, role in roles.items() if role == ROWS}
         module, _ = from_onnx(model, shapes)
         return module
@@ -71,8 +75,22 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     return Decoder(make, roles, positions, 1 << 30 if is_causal else 1)
 
 
-def _shape(value: onnx.ValueInfoProto, role: str, tokens: tuple[int, int], capacity: int) -> tuple[int, ...]:
-    """The shape of an input for so many sequences and new tokens of each."""
+def _stated_sizes(config: Path) -> tuple[int, int]:
+    """Heads and features of caches as the configuration beside a file says them; 0 where it does not."""
+    if not config.exists():
+        return 0, 0
+    try:
+        stated = json.loads(config.read_text("utf-8"))["model"]["decoder"]
+        return int(stated.get("num_key_value_heads", 0)), int(stated.get("head_size", 0))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{config}: no configuration of a decoder: {error!r}") from None
+
+
+def _shape(
+    value: onnx.ValueInfoProto, role: str, tokens: tuple[int, int], stated: tuple[int, int, int]
+) -> tuple[int, ...]:
+    """The shape of an input for so many sequences and new tokens of each; `stated`: positions, heads, features."""
+    capacity, *others = stated
     dims = value.type.tensor_type.shape.dim
     if role in (TOKENS, POSITIONS):
         return tokens
@@ -82,8 +100,10 @@ def _shape(value: onnx.ValueInfoProto, role: str, tokens: tuple[int, int], capac
     if role:
         return (slots if role != LONGEST else 1, 1, 1)[: len(dims)]
     _, heads, length, size = (d.dim_value for d in dims)
+    heads, size = heads or others[0], size or others[1]
     if not heads or not size:
-        raise ModelError(f"input {value.name!r}: a cache whose heads or features are open")
+        hint = "genai_config.json beside the file says num_key_value_heads and head_size"
+        raise ModelError(f"input {value.name!r}: a cache whose heads or features are open", hint=hint)
     return (slots, heads, length or capacity, size)
 
 
@@ -107,6 +127,15 @@ def _with_picked_rows(model: onnx.ModelProto, stored: set[str]) -> None:
 
 def _appends(node: onnx.NodeProto) -> bool:
     return node.op_type == "Attention" and not node.domain and len(node.input) > 5 and bool(node.input[4])
+
+
+def _with_whole_caches(graph: onnx.GraphProto) -> None:
+    """Let a cache that slides with its window hold all positions: rows see as far as the window says, as before."""
+    for node in graph.node:
+        if node.op_type == "GroupQueryAttention":
+            others = [a for a in node.attribute if a.name != "sliding_window_cache"]
+            del node.attribute[:]
+            node.attribute.extend(others)
 
 
 def _with_capacity(model: onnx.ModelProto, capacity: int) -> None:

@@ -46,6 +46,32 @@ def test_onnx_forms_generate_after_one_compile(form: str, bits: int, tmp_path: P
     assert len(tokens) == 45
 
 
+def test_caches_that_slide_or_whose_heads_a_configuration_states(tmp_path: Path) -> None:
+    """As the builder of onnxruntime-genai writes files: heads and features have names, some layers' caches slide."""
+    file = tmp_path / "model.onnx"
+    onnx_decoders.write(file, "genai", SHAPE, weights_of("llama", SHAPE))
+    model = onnx.load(file)
+    node = next(n for n in model.graph.node if n.op_type == "GroupQueryAttention")
+    node.attribute.append(helper.make_attribute("local_window_size", 6))
+    onnx.save(model, file)
+    want = Generator(file, capacity=64, chunk=8).feed(TOKENS)
+    node.attribute.append(helper.make_attribute("sliding_window_cache", 1))
+    for value in model.graph.input:
+        if value.name.startswith("past"):
+            value.type.tensor_type.shape.dim[1].dim_param = "heads"
+            value.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    onnx.save(model, file)
+    with pytest.raises(ModelError, match="a cache whose heads or features are open") as raised:
+        Generator(file)
+    assert "genai_config.json" in str(raised.value.hint)
+    (tmp_path / "genai_config.json").write_text('{"model": 3}')
+    with pytest.raises(ModelError, match=r"genai_config\.json: no configuration of a decoder"):
+        Generator(file)
+    stated = {"num_key_value_heads": SHAPE.groups, "head_size": SHAPE.size}
+    (tmp_path / "genai_config.json").write_text(json.dumps({"model": {"decoder": stated}}))
+    np.testing.assert_array_equal(Generator(file, capacity=64, chunk=8).feed(TOKENS), want)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_of_folders_are_float64s(family: str, tmp_path: Path) -> None:
     shape = Shape(layers=3)
