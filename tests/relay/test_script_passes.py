@@ -31,6 +31,7 @@ FOLDED = {
     "conv": (0.0, lambda x: relay.nn.conv2d(x, WEIGHT, padding=(1, 0))),
     "max": (float(np.finfo("float32").min), lambda x: relay.nn.max_pool2d(x, pool_size=(3, 3))),
     "avg": (0.0, lambda x: relay.nn.avg_pool2d(x, pool_size=(3, 3))),
+    "avg of padding alone": (0.0, lambda x: relay.nn.avg_pool2d(x, pool_size=(2, 2))),
     "counted": (0.0, lambda x: relay.nn.avg_pool2d(x, pool_size=(4, 4), padding=(1, 1), count_include_pad=True)),
 }
 
@@ -50,7 +51,7 @@ def test_padding_that_counts_stays(widths: object) -> None:
     for before in (
         relay.nn.max_pool2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)), 0.0), pool_size=(2, 2)),
         relay.nn.avg_pool2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)), 1.0), pool_size=(2, 2)),
-        relay.nn.avg_pool2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (2, 1), (0, 0))), pool_size=(2, 2)),
+        relay.nn.avg_pool2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (2, 1), (0, 0))), pool_size=(2, 2), padding=(1, 1)),
         relay.nn.max_pool2d(relay.nn.pad(IMAGE, widths, -3.5e38), pool_size=(2, 2)),
         relay.nn.conv2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)), pad_mode="edge"), WEIGHT),
     ):

@@ -58,7 +58,14 @@ def fold(expr: Expr) -> Expr | None:
     changed: dict[str, object] = {"padding": first if is_quantized and first == last else first + last}
     if name in _AVERAGES and not any(map(any, own)):
         changed["count_include_pad"] = True
-    return Call(expr.op, (pad.args[0], *expr.args[1:]), dataclasses.replace(attrs, **changed), expr.span)
+    result = Call(expr.op, (pad.args[0], *expr.args[1:]), dataclasses.replace(attrs, **changed), expr.span)
+    return result if _keeps_size(expr, result) else None
+
+
+def _keeps_size(before: Call, after: Call) -> bool:
+    """Whether the sizes stay: with ceil_mode no window starts in own padding, and one may in padding in front."""
+    one, other = known_of(before), known_of(after)
+    return one is not None and other is not None and one.shape == other.shape
 
 
 def _spatial_widths(attrs: Any, layout: str) -> list[tuple[int, int]] | None:  # Any: of nn.pad
