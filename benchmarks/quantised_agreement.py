@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch_networks import Patches, inverted, residual
+from torch_networks import Patches, inverted, residual, squeezed
 from torch_zoo import normalise
 
 import armillary
@@ -40,6 +40,7 @@ ROUNDS, LEAST = 15, 1.0  # of interleaved runs; seconds of each engine in a race
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "residual": lambda: residual(CLASSES, 16, 3),
     "inverted": lambda: inverted(CLASSES, 16, 1),
+    "squeezed": lambda: squeezed(CLASSES),
     "patches": lambda: Patches(96, 3, SIDE, CLASSES, 4),
     "mobilenet_v2": lambda: _fine(_of_torchvision("mobilenet_v2")),
     "efficientnet_b0": lambda: _fine(_of_torchvision("efficientnet_b0")),

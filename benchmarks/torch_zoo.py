@@ -79,7 +79,7 @@ def _torchvision(name: str, side: int, usual: int, front: tuple[int, ...] = (), 
     return make
 
 
-_SPREAD = {"cls_score": 40, "head.classification_head.cls_logits": 10, "classification_head.module_list": 4}
+_SPREAD = {"cls_score": 40, "head.classification_head.cls_logits": 60, "classification_head.module_list": 4}
 
 
 def _detector(name: str, side: int, **extra: Any) -> Callable[[bool], Made]:
