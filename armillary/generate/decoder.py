@@ -21,7 +21,7 @@ from armillary.relay.types import TensorType
 from armillary.relay.walk import post_order, rewrite
 
 TOKENS, POSITIONS, START, TOTAL, LAST, MASK = "tokens", "positions", "start", "total", "last", "mask"
-LONGEST, ROWS = "longest", "rows"
+LONGEST, ROWS, ORDER = "longest", "rows", "order"
 
 
 @record
@@ -31,7 +31,8 @@ class Decoder:
     `roles` says what an input holds: `tokens` and `positions` (slots, rows); `start` (slots,), the position of the
     first row; `total`, positions that count after it; `last`, total - 1; `longest`, the greatest total, one number;
     `mask`, 1 for each of `capacity` positions that counts; `rows` (wanted,), the rows that logits are computed for
-    (without it: all). `most_rows` 1: rows see one another, so that tokens go in one at a time.
+    (without it: all); `order` (rows,), positions that are compared to say which rows see one another. `most_rows` 1:
+    rows see one another, so that tokens go in one at a time.
     """
 
     make: Callable[[int, int, int], IRModule]

@@ -1,8 +1,9 @@
 """ONNX files of decoders, with caches of fixed capacity.
 
-In: a file in one of three forms: GroupQueryAttention with past and present (onnxruntime-genai), the standard's
-Attention with past and present, TensorScatter with write positions. Out: a `Decoder`. Invariant: weights stay; an
-Attention that appends to its past, causal and without a mask, becomes a GroupQueryAttention over the capacity.
+In: a file in one of four forms: GroupQueryAttention with past and present (onnxruntime-genai), the standard's
+Attention with past and present, TensorScatter with write positions, pasts that are continued by concatenation (optimum:
+grown_caches.py). Out: a `Decoder`. Invariant: weights stay; an Attention that appends to its past, causal and without a
+mask, becomes a GroupQueryAttention over the capacity.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from onnx import helper
 
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, ROWS, START, TOKENS, TOTAL, Decoder
+from armillary.generate.decoder import LAST, LONGEST, MASK, ORDER, POSITIONS, ROWS, START, TOKENS, TOTAL, Decoder
+from armillary.generate.grown_caches import (
+    FIRST_ROW,
+    POSITIONS_OF_ROWS,
+    check_windows,
+    grown_caches,
+    over_capacity,
+    with_positions,
+)
 from armillary.ir import IRModule
 
 MOST = 1 << 12  # positions of a cache where neither the file nor the caller says how many
@@ -35,6 +44,7 @@ _ROLES = {
     "nonpad_kv_seqlen": TOTAL,
     "cache_last": LAST,
     "logit_rows": ROWS,
+    POSITIONS_OF_ROWS: ORDER,
 }
 _LENGTH, _WHOLE = "cache_last", "cache_capacity"  # inputs of nodes that get a cache of fixed capacity
 _PICKED = "logit_rows"  # the input that says which rows go into the head
@@ -49,6 +59,10 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     if any(_appends(node) for node in graph.node):
         _with_capacity(model, wanted)
     _with_whole_caches(graph)
+    grown = grown_caches(graph)
+    if grown:
+        check_windows(graph)
+    is_causal = with_positions(graph, grown) or any(n.op_type == "GroupQueryAttention" for n in graph.node)
     stored = {t.name for t in graph.initializer}
     _with_picked_rows(model, stored)
     inputs = [i for i in graph.input if i.name not in stored]
@@ -59,7 +73,6 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     for value in inputs:
         if value.name in caches and len(value.type.tensor_type.shape.dim) != 4:
             raise ModelError(f"{path}: input {value.name!r} is neither a cache of four axes nor known by its name")
-    is_causal = any(n.op_type == "GroupQueryAttention" for n in graph.node)
     static = {v.name: v.type.tensor_type.shape.dim[2].dim_value for v in inputs if v.name in caches}
     fixed = {n for n in static.values() if n}
     positions = min(fixed) if fixed else wanted
@@ -67,12 +80,20 @@ def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
 
     @cache
     def make(rows: int, slots: int, wanted: int) -> IRModule:
+        if slots > 1 and ORDER in roles.values() and POSITIONS not in roles.values():
+            message = "positions follow from the length of the past, which sequences side by side have in common"
+            raise UnsupportedError(f"{path}: {message}", hint="slots=1, or a file with the input position_ids")
         shapes = {v.name: _shape(v, roles.get(v.name, ""), (slots, rows), (positions, *sizes)) for v in inputs}
         shapes |= {name: (wanted,) for name, role in roles.items() if role == ROWS}
+        for name in grown:
+            before, heads, _, size = shapes[name]
+            shapes[name] = (before, heads, positions - rows, size)
+        shapes |= {name: (rows,) for name, role in roles.items() if role == ORDER}
         module, _ = from_onnx(model, shapes)
-        return module
+        return over_capacity(module, positions) if grown else module
 
-    return Decoder(make, roles, positions, 1 << 30 if is_causal else 1)
+    most = positions - 1 if grown else 1 << 30
+    return Decoder(make, roles | ({FIRST_ROW: START} if grown else {}), positions, most if is_causal else 1)
 
 
 def _stated_sizes(config: Path) -> tuple[int, int]:

@@ -17,7 +17,19 @@ from armillary.base.aligned import aligned_zeros
 from armillary.driver.build import build
 from armillary.driver.variants import variants_of
 from armillary.errors import ConfigError, ExecutionError
-from armillary.generate.decoder import LAST, LONGEST, MASK, POSITIONS, ROWS, START, TOKENS, TOTAL, Decoder, in_place
+from armillary.generate.decoder import (
+    LAST,
+    LONGEST,
+    MASK,
+    ORDER,
+    POSITIONS,
+    ROWS,
+    START,
+    TOKENS,
+    TOTAL,
+    Decoder,
+    in_place,
+)
 from armillary.ir import IRModule
 from armillary.runtime.device import cpu
 from armillary.runtime.ndarray import NDArray
@@ -164,6 +176,7 @@ class Slots:
             LAST: total - 1,
             LONGEST: total.max(keepdims=True),
             ROWS: np.arange(kind[1]) if kind[1] == self.checked else np.array([last]),
+            ORDER: start[0] + np.arange(kind[1]) if kind[0] == 1 else np.array([self.capacity - 1]),
             MASK: np.arange(self.capacity) < total[:, None],
         }
         for name, role in self.roles.items():

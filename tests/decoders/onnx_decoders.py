@@ -1,4 +1,4 @@
-"""A Llama as three exporters write it in ONNX: GroupQueryAttention, Attention with a past, TensorScatter."""
+"""A Llama as four exporters write it in ONNX: GroupQueryAttention, Attention with a past, TensorScatter, Concat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from reference import Shape, Weights
 
-FORMS = ("genai", "past", "scatter")
+FORMS = ("genai", "past", "scatter", "grown")
 MS = "com.microsoft"
 TABLE = 128  # positions of the rotary tables
 
@@ -74,11 +74,47 @@ class _Writer:
             self.by_heads(x, f"{at}.{n}", c)
             for x, n, c in ((q, "q4", s.heads), (k, "k4", s.groups), (v, "v4", s.groups))
         ]
+        if self.form == "grown":
+            return self.grown(layer, parts, past, present)
         for x, old, new in zip(parts[1:], past, present, strict=True):
             self.node("TensorScatter", [old, x, "write"], new, axis=2)
         y = self.node("Attention", [parts[0], *present, "", "", "", "valid"], f"{at}.a4")
         flat = self.node("Transpose", [y], f"{at}.at", perm=[0, 2, 1, 3])
         return self.node("Reshape", [flat, self.give(f"{at}.flat", np.array([0, 0, s.heads * s.size]))], f"{at}.a")
+
+    def grown(self, layer: int, parts: list[str], past: list[str], present: list[str]) -> str:
+        """Attention of plain operators, as optimum writes it."""
+        s, at = self.shape, f"layer{layer}"
+        many = []
+        for n, x, old, new in zip("kv", parts[1:], past, present, strict=True):
+            self.node("Concat", [old, x], new, axis=2)
+            wide = self.node("Unsqueeze", [new, self.give(f"{at}.{n}two", np.array([2]))], f"{at}.{n}5")
+            shape = self.give(f"{at}.{n}shape", np.array([1, 1, s.heads // s.groups, 1, 1]))
+            wide = self.node("Expand", [wide, shape], f"{at}.{n}6")
+            flat = self.give(f"{at}.{n}flat", np.array([0, s.heads, -1, s.size]))
+            many.append(self.node("Reshape", [wide, flat], f"{at}.{n}7"))
+        keys = self.node("Transpose", [many[0]], f"{at}.kt", perm=[0, 1, 3, 2])
+        scores = self.node("MatMul", [parts[0], keys], f"{at}.scores")
+        scale = self.give(f"{at}.scale", np.array(s.size**-0.5, np.float32))
+        scores = self.node("Mul", [scores, scale], f"{at}.scaled")
+        low = self.give(f"{at}.low", np.array(-1e30, np.float32))
+        scores = self.node("Where", [self.seen(past[0], present[0], at), scores, low], f"{at}.masked")
+        y = self.node("MatMul", [self.node("Softmax", [scores], f"{at}.soft"), many[1]], f"{at}.a4")
+        flat = self.node("Transpose", [y], f"{at}.at", perm=[0, 2, 1, 3])
+        return self.node("Reshape", [flat, self.give(f"{at}.flat", np.array([0, 0, s.heads * s.size]))], f"{at}.a")
+
+    def seen(self, past: str, present: str, at: str) -> str:
+        """Which positions a row sees: up to its own, of those that the mask has."""
+        two, one, zero = (self.give(f"{at}.n{n}", np.array(n)) for n in (2, 1, 0))
+        length, total = (
+            self.node("Gather", [self.node("Shape", [x], f"{x}.shape"), two], f"{x}.length") for x in (past, present)
+        )
+        columns = self.node("Range", [zero, total, one], f"{at}.columns")
+        rows = self.node("Range", [length, total, one], f"{at}.rows")
+        rows = self.node("Unsqueeze", [rows, self.give(f"{at}.last", np.array([1]))], f"{at}.rows2")
+        mask = self.node("Cast", ["attention_mask"], f"{at}.mask", to=TensorProto.BOOL)
+        mask = self.node("Unsqueeze", [mask, self.give(f"{at}.axes", np.array([1, 2]))], f"{at}.mask4")
+        return self.node("And", [self.node("LessOrEqual", [columns, rows], f"{at}.order"), mask], f"{at}.seen")
 
     def by_heads(self, x: str, name: str, count: int) -> str:
         shape = self.give(f"{name}.shape", np.array([0, 0, count, self.shape.size]))
@@ -92,6 +128,8 @@ class _Writer:
             self.value("total_len", TensorProto.INT32, [])
         else:
             self.value("position_ids", TensorProto.INT64, [1, "seq"])
+        if self.form == "grown":
+            self.value("attention_mask", TensorProto.INT64, [1, "total"])
         if self.form == "scatter":
             self.value("write", TensorProto.INT64, [1])
             self.value("valid", TensorProto.INT64, [1])

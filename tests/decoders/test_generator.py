@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_decoders
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from reference import EXACT, FAMILIES, Shape, config_of, logits, weights_of, write_folder
 
 from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, UnsupportedError
@@ -44,6 +44,29 @@ def test_onnx_forms_generate_after_one_compile(form: str, bits: int, tmp_path: P
         assert row[token] >= row.max() - CLOSE
         tokens.append(token)
     assert len(tokens) == 45
+
+
+def test_caches_that_grow_serve_sequences_side_by_side_and_windows_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    onnx_decoders.write(file, "grown", SHAPE, weights_of("llama", SHAPE))
+    prompts = [TOKENS[:9], TOKENS[4:7], TOKENS[:20]]
+    alone = [list(Generator(file, capacity=48, chunk=8).generate(prompt, 12)) for prompt in prompts]
+    assert Generator(file, capacity=48, chunk=8, slots=2).generate_many(prompts, 12) == alone
+    model = onnx.load(file)
+    for n, node in enumerate(model.graph.node):  # as where positions are no input
+        model.graph.node[n].input[:] = ["fixed" if name == "position_ids" else name for name in node.input]
+    (place,) = (n for n, value in enumerate(model.graph.input) if value.name == "position_ids")
+    del model.graph.input[place]
+    model.graph.initializer.append(numpy_helper.from_array(np.array([[3]]), "fixed"))
+    onnx.save(model, file)
+    with pytest.raises(UnsupportedError, match="which sequences side by side have in common"):
+        Generator(file, capacity=48, chunk=1, slots=2)
+    near = np.tril(np.ones((1, 1, 64, 64), bool)) & ~np.tril(np.ones((64, 64), bool), -4)
+    model.graph.initializer.append(numpy_helper.from_array(near, "near"))
+    model.graph.node.append(helper.make_node("Slice", ["near", "past.0.k.length", "past.0.k.length"], ["cut"], "cut"))
+    onnx.save(model, file)
+    with pytest.raises(UnsupportedError, match="Slice node 'cut': a window of attention is cut"):
+        Generator(file)
 
 
 def test_caches_that_slide_or_whose_heads_a_configuration_states(tmp_path: Path) -> None:
