@@ -185,7 +185,7 @@ def table(profile: Profile, kernels: list[KernelProfile]) -> Table:
             milliseconds(k.seconds, profile),
             f"{100 * k.seconds / total:.1f} %",
             *(f"{k.waiting:.0f} %" for _ in waits),
-            f"{k.gflops:.1f}",
+            f"{k.gflops:.1f}" if k.flops else "",
             f"{k.gbytes:.1f}",
             f"{k.percent:.0f}",
             k.bound,

@@ -4,9 +4,10 @@ In: a graph executor with its inputs set, its graph JSON (with the notes of driv
 `Profile`: per kernel the median time and what its threads did in it, arithmetic, bytes, the least time the roof allows,
 and the reasons for its schedule; and a timeline. Invariant: kernels run as in an inference, one after another on the
 same threads, so their times add up to it; what runs when the network is loaded is left out. Bytes count every output
-of a kernel once, and of every input what is read of it. They come from where an ideal cache would have them: parameters
-among what was touched since their last use (all parameters of the network, if a run uses them once), other values among
-the kernel's own. Shown by cli/profile.py.
+of a kernel once, and of every input what is read of it; operations are 0 of kernels that ran at other sizes than
+those for which the build counted them. Bytes come from where an ideal cache would have them: parameters among what was
+touched since their last use (all parameters of the network, if a run uses them once), other values among the kernel's
+own. Shown by cli/profile.py.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from armillary.base.json_types import JsonObject
 from armillary.driver.explain import KernelNotes, read_attrs
 from armillary.driver.roof import PLACES, Roof
 from armillary.driver.trace import Share, joined, shares
+from armillary.errors import ExecutionError
 from armillary.runtime import GraphExecutor
 from armillary.runtime.node_times import Span
+from armillary.runtime.open_shapes import at_sizes
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, cpu_model
 
@@ -289,12 +292,34 @@ def _is_kernel(node: GraphNode) -> bool:
 
 def _row(index: int, node: GraphNode, start: float, share: Share, sizes: _Sizes, roof: Roof) -> KernelProfile:
     notes = read_attrs(node.attrs)
-    flops, direct = notes.flops * share.calls, notes.direct * share.calls
+    calls = share.calls if sizes.are_counted(index) else 0
+    flops, direct = notes.flops * calls, notes.direct * calls
     moved = {place: amount * share.calls for place, amount in sizes.moved(index, node, share.calls).items()}
-    shape = "x".join(map(str, sizes.spec.shapes[sizes.rows[index]]))
+    shape = "x".join(map(str, sizes.shapes[sizes.rows[index]]))
     return KernelProfile(
         index, node.name, node.func_name, start, share, flops, direct, moved, *roof.seconds(flops, moved), shape, notes
     )
+
+
+def bound_shapes(spec: GraphSpec, executor: GraphExecutor) -> list[tuple[int, ...]]:
+    """The shape of each entry in the last run; of one with open sizes that was not computed that of no elements."""
+    rows, result = spec.node_row_ptr, list[tuple[int, ...]]()
+    for index in range(len(spec.nodes)):
+        for entry in range(rows[index], rows[index + 1]):
+            numbers = tuple(d for d in spec.shapes[entry] if isinstance(d, int))
+            if len(numbers) != len(spec.shapes[entry]):
+                try:
+                    numbers = executor.get_node_output(index, entry - rows[index]).shape
+                except ExecutionError:
+                    numbers = (0,) * len(spec.shapes[entry])
+            result.append(numbers)
+    return result
+
+
+def typical_shapes(spec: GraphSpec) -> list[tuple[int, ...]]:
+    """The shape of each entry at the sizes for which kernels were chosen and their operations counted."""
+    values = {size.name: size.typical for size in spec.sizes}
+    return [at_sizes(shape, values) for shape in spec.shapes]
 
 
 class _Sizes:
@@ -305,7 +330,9 @@ class _Sizes:
         self.held = {"l1": threads * cpu.l1, "l2": threads * cpu.l2, "l3": cpu.l3}
         self.rows = spec.node_row_ptr
         inputs = set(executor.free_inputs)
-        self.sizes = [tensor_bytes(shape, dtype) for shape, dtype in zip(spec.fixed_shapes, spec.dltypes, strict=True)]
+        self.shapes = bound_shapes(spec, executor)
+        self.typical = typical_shapes(spec)
+        self.sizes = [tensor_bytes(shape, dtype) for shape, dtype in zip(self.shapes, spec.dltypes, strict=True)]
         self.is_param = [node.is_load_time or (node.op == "null" and node.name not in inputs) for node in spec.nodes]
         kernels = [index for index, node in enumerate(spec.nodes) if _is_kernel(node)]
         self.owners = {index: executor.node_owner(index) for index in kernels}
@@ -317,6 +344,12 @@ class _Sizes:
             for edge in read:
                 self.readers.setdefault(edge, []).append(index)
         self.params = sum(self.sizes[self.rows[n] + o] for n, o in self.readers if self.is_param[n])
+
+    def are_counted(self, index: int) -> bool:
+        """Whether a kernel's operations were counted for the sizes of this run: a package says them of one each."""
+        node = self.spec.nodes[index]
+        entries = [self.rows[n] + o for n, o, _ in node.inputs] + list(range(self.rows[index], self.rows[index + 1]))
+        return all(self.shapes[e] == self.typical[e] for e in entries)
 
     def moved(self, index: int, node: GraphNode, calls: int) -> dict[str, float]:
         """Bytes of one call by place."""

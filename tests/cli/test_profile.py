@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.base.extent import size
 from armillary.cli.main import main
 from armillary.cli.profile import short_name
 from armillary.driver import roof
@@ -260,6 +261,28 @@ def test_refusals_say_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         main(["profile", "x.so", "--runs", "0"])
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_a_network_of_open_sizes_is_measured_at_those_of_its_inputs(known_roof: Roof) -> None:
+    x, weight = (
+        relay.var("x", relay.TensorType((size("rows", 1, 64, hint=16), 32))),
+        relay.const(np.ones((48, 32), "f4")),
+    )
+    library = relay.build(IRModule.from_expr(relay.Function([x], relay.nn.dense(x, weight))), "llvm")
+    graph = library["default"](cpu(0))
+    for rows, flops in ((16, 2 * 16 * 32 * 48), (5, 0)):  # a build counts operations at one size of each
+        graph.set_input("x", np.ones((rows, 32), np.float32))
+        (kernel,) = profile_graph(graph, library.get_graph_json(), known_roof, runs=2).kernels
+        assert (kernel.flops, kernel.shape) == (flops, f"{rows}x48")
+        assert kernel.nbytes == pytest.approx(4 * (rows * 32 + 48 * 32 + rows * 48), rel=0.01)
+
+
+def test_profile_takes_sizes_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, figures = tmp_path / "open.relay", tmp_path / "figures.json"
+    path.write_text("def @main(%x: Tensor[(b, 3, s), float32]) { nn.softmax(%x) }")
+    assert main(["profile", str(path), "--sizes", "b=2,s=9", "--runs", "2", "--json", str(figures)]) == 0
+    assert [k["output"] for k in json.loads(figures.read_text())["kernels"]] == ["2x3x9"]
+    assert "softmax" in capsys.readouterr().out
 
 
 def test_the_roof_is_measured_once_and_a_damaged_file_is_measured_again(

@@ -15,6 +15,7 @@ from armillary.artifact import GraphSpec, tensor_bytes
 from armillary.base.record import record
 from armillary.driver.devices.device_roof import DeviceRoof
 from armillary.driver.explain import read_attrs
+from armillary.driver.profile import bound_shapes
 from armillary.runtime import GraphExecutor
 from armillary.target.texture import BUFFER, LAST_CHANNELS, NHWC, PIXEL, TEXTURE, is_texture
 
@@ -105,14 +106,14 @@ def profile_device(executor: GraphExecutor, graph_json: str, roof: DeviceRoof, r
     executor.run()
     wholes = [executor.time(1) for _ in range(runs)]
     measured = [executor.run_nodes(0, executor.num_nodes()) for _ in range(runs)]
-    rows = []
+    rows, shapes = [], bound_shapes(spec, executor)
     for index, node in enumerate(spec.nodes):
         if node.op == "null" or node.func_name.startswith("__") or node.is_load_time:
             continue
         seconds = statistics.median(run[index].seconds for run in measured)
         entries = [spec.entry(n, o) for n, o, _ in node.inputs]
         entries += range(spec.entry(index), spec.entry(index) + node.num_outputs)
-        sizes = {e: tensor_bytes(spec.fixed_shapes[e], spec.dltypes[e]) for e in entries}
+        sizes = {e: tensor_bytes(shapes[e], spec.dltypes[e]) for e in entries}
         nbytes = sum(sizes.values())
         in_textures = sum(size for e, size in sizes.items() if is_texture(scope_of(spec, e)))
         message = tuple(tensor_text(spec, entry) for entry in entries)
