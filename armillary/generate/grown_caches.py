@@ -16,7 +16,9 @@ import numpy as np
 import onnx
 
 from armillary.base.dtype import DType
-from armillary.errors import ModelError, UnsupportedError
+from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.onnx.load import Model
+from armillary.frontend.onnx.tensor import tensor_array
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Call, Expr, Function, Tuple, Var
@@ -64,15 +66,19 @@ def with_positions(graph: onnx.GraphProto, caches: Collection[str]) -> bool:
     return any(_is_compared(node.output[0], graph) for node in ranges)
 
 
-def check_windows(graph: onnx.GraphProto) -> None:
+def check_windows(model: Model) -> None:
     """Refuse a stored mask that hides positions before a row, and whose rows are picked by the length of the past."""
-    stored = {t.name: t for t in graph.initializer}
-    stored |= {n.output[0]: n.attribute[0].t for n in graph.node if n.op_type == "Constant"}
+    graph = model.proto.graph
+    stored = {t.name: (t, model.large.get(n)) for n, t in enumerate(graph.initializer)}
+    stored |= {n.output[0]: (n.attribute[0].t, None) for n in graph.node if n.op_type == "Constant"}
     for node in graph.node:
         if node.op_type != "Slice" or node.input[0] not in stored or node.input[1] in stored:
             continue
-        mask = onnx.numpy_helper.to_array(stored[node.input[0]])
-        if mask.dtype in (np.bool_, np.uint8) and mask.ndim >= 2 and np.tril(mask == 0).any():
+        tensor, part = stored[node.input[0]]
+        if tensor.data_type not in (onnx.TensorProto.BOOL, onnx.TensorProto.UINT8) or len(tensor.dims) < 2:
+            continue
+        mask = tensor_array(tensor, Span(model.source, node.name), model.file, None if part is None else part.read())
+        if np.tril(mask == 0).any():
             message = "a window of attention is cut by the length of the past, which a cache of fixed capacity has not"
             raise UnsupportedError(f"Slice node {node.name!r}: {message}", hint="a Hugging Face folder or a GGUF file")
 

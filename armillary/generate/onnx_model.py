@@ -18,6 +18,7 @@ from onnx import helper
 
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend import from_onnx
+from armillary.frontend.onnx.load import load_model
 from armillary.generate.decoder import LAST, LONGEST, MASK, ORDER, POSITIONS, ROWS, START, TOKENS, TOTAL, Decoder
 from armillary.generate.grown_caches import (
     FIRST_ROW,
@@ -53,18 +54,19 @@ _BY_ROW = ("Add", "Cast", "Div", "Identity", "Mul", "Tanh")  # what may follow a
 
 def onnx_decoder(path: str | os.PathLike[str], capacity: int | None) -> Decoder:
     """The decoder of a file; `capacity` None: that of the file, or MOST positions."""
-    model = onnx.load(path)
-    graph = model.graph
+    model = load_model(path, importable=lambda *_: False, waits=True)  # as messages, large weights in the file
+    graph = model.proto.graph
     wanted = MOST if capacity is None else capacity
     if any(_appends(node) for node in graph.node):
-        _with_capacity(model, wanted)
+        _with_capacity(graph, wanted)
+        model.opsets.setdefault(_MS, 1)
     _with_whole_caches(graph)
     grown = grown_caches(graph)
     if grown:
-        check_windows(graph)
+        check_windows(model)
     is_causal = with_positions(graph, grown) or any(n.op_type == "GroupQueryAttention" for n in graph.node)
     stored = {t.name for t in graph.initializer}
-    _with_picked_rows(model, stored)
+    _with_picked_rows(graph, stored)
     inputs = [i for i in graph.input if i.name not in stored]
     caches = [i.name for i in inputs if i.name not in _ROLES]
     roles = {i.name: _ROLES[i.name] for i in inputs if i.name in _ROLES}
@@ -128,9 +130,8 @@ def _shape(
     return (slots, heads, length or capacity, size)
 
 
-def _with_picked_rows(model: onnx.ModelProto, stored: set[str]) -> None:
+def _with_picked_rows(graph: onnx.GraphProto, stored: set[str]) -> None:
     """Let the head, a product with a stored matrix at the end, take some of the rows; elsewhere nothing changes."""
-    graph = model.graph
     outputs = [o for o in graph.output if len(o.type.tensor_type.shape.dim) == 3]  # caches have four axes
     producers = {name: node for node in graph.node for name in node.output}
     node = producers.get(outputs[0].name) if len(outputs) == 1 else None
@@ -159,9 +160,8 @@ def _with_whole_caches(graph: onnx.GraphProto) -> None:
             node.attribute.extend(others)
 
 
-def _with_capacity(model: onnx.ModelProto, capacity: int) -> None:
+def _with_capacity(graph: onnx.GraphProto, capacity: int) -> None:
     """Rewrite the standard's Attention nodes that append to a past."""
-    graph = model.graph
     for node in graph.node:
         if not _appends(node):
             continue
@@ -176,5 +176,3 @@ def _with_capacity(model: onnx.ModelProto, capacity: int) -> None:
         node.CopyFrom(new)
     graph.input.append(helper.make_tensor_value_info(_LENGTH, onnx.TensorProto.INT32, ["slots"]))
     graph.initializer.append(helper.make_tensor(_WHOLE, onnx.TensorProto.INT32, [], [capacity]))
-    if not any(o.domain == _MS for o in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(_MS, 1))

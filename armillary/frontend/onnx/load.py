@@ -59,7 +59,9 @@ class Model:
 def load_model(
     model: object, opset: int | None = None, *, importable: Importable | None = None, waits: bool = False
 ) -> Model:
-    """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares.
+    """Read a model from a path, its bytes, or a ModelProto; one that was read already stays.
+
+    `opset` overrides the version the model declares.
 
     With `importable` the bytes of large initialisers may be in `Model.large` alone (onnx/split.py), and a file whose
     operators it accepts may be read without the onnx package (onnx/plain.py). With `waits` too, the large initialisers
@@ -67,6 +69,8 @@ def load_model(
     """
     if not (opset is None or isinstance(opset, SupportsInt)):
         raise ModelError(f"opset= is {opset!r}, wanted a whole number")
+    if isinstance(model, Model):
+        return model
     if isinstance(model, bytes | bytearray | memoryview):
         checked = _checked(_parse(bytes(model), "<bytes>"), "<bytes>", None, opset)
         return dataclasses.replace(checked, aside=Aside())
