@@ -36,4 +36,4 @@ def contractions(function: Function) -> list[Call]:
 
 def _rank(call: Call) -> int:
     kind = call.op.kind
-    return -1 if kind >= Kind.TUPLE else int(kind)
+    return -1 if kind == Kind.TUPLE else int(kind)

@@ -84,3 +84,25 @@ def test_new_rows_are_written_where_they_fit(features: int, dtype: str, in_place
     graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
     graph.run(**{f"x{n}": a for n, a in enumerate(arrays)})
     np.testing.assert_array_equal(graph.get_output(0).numpy(), op.reference_rule(CacheUpdateAttrs(), *arrays))
+
+
+@needs_opencl
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("features", [16, 7])
+def test_new_rows_are_computed_where_they_are_written(features: int, in_place: bool) -> None:
+    """One kernel rotates, say, and writes; the cache stays its first argument, which is changed where it lies."""
+    op = get_op("nn.cache_update")
+    cache, new = RNG.standard_normal((2, 3, 21, features)), RNG.standard_normal((2, 2, 3, features))
+    arrays = [cache.astype("float32"), new.astype("float32"), np.array([4, 20], "int32")]
+    held, rows, start = (relay.var(f"x{n}", shape=a.shape, dtype=str(a.dtype)) for n, a in enumerate(arrays))
+    moved = relay.transpose(relay.exp(rows) * relay.const(2.0, "float32"), axes=(0, 2, 1, 3))
+    update = Call(op, (held, moved, start), CacheUpdateAttrs(in_place))
+    with PassContext(opt_level=3):
+        library = relay.build(relay.Function([held, rows, start], update), "opencl")
+    (row,) = library.lib.descriptor.functions.values()
+    assert "cache_update" in row.name and len(row.launches) == 1
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(**{f"x{n}": a for n, a in enumerate(arrays)})
+    written = (np.exp(arrays[1]) * np.float32(2)).transpose(0, 2, 1, 3)
+    wanted = op.reference_rule(CacheUpdateAttrs(), arrays[0], written, arrays[2])
+    np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=1e-6, atol=1e-6)

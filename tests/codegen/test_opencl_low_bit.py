@@ -16,6 +16,7 @@ from armillary.contrib import graph_executor
 from armillary.ir import IRModule
 from armillary.relay.expr import Call
 from armillary.relay.op import get_op
+from armillary.transform import PassContext
 
 RNG = np.random.default_rng(4)
 UNITS, TERMS, BLOCK = 48, 128, 32
@@ -96,6 +97,40 @@ def test_bytes_are_read_as_words_by_whichever_shares(
     rounding = 1e-4 if dtype == "float32" else 1e-3  # half keeps 11 bits of a result
     wanted = value.astype(np.float64) @ real.T
     np.testing.assert_allclose(graph.get_output(0).numpy(), wanted, rtol=rounding, atol=rounding)
+
+
+@needs_opencl
+@pytest.mark.parametrize(
+    ("rows", "own_zeros", "units", "kernels"),
+    [
+        (1, (False, False, False), (64, 16, 16), 1),
+        (2, (True, True, True), (33, 5, 8), 1),
+        (1, (True, True, False), (64, 16, 16), 3),
+        (1, (False, False), (64, 16), 2),
+        (40, (False, False, False), (64, 16, 16), 3),
+    ],
+)
+def test_three_layers_of_one_datum_are_one_kernel(
+    rows: int, own_zeros: tuple[bool, ...], units: tuple[int, ...], kernels: int
+) -> None:
+    """Of few rows, where zeros are of one kind: queries, keys and values of a decoder's step."""
+    op, x = get_op("nn.low_bit_dense"), relay.var("x", shape=(rows, TERMS))
+    value = RNG.standard_normal((rows, TERMS)).astype(np.float32)
+    results, wanted = [], []
+    for count, own in zip(units, own_zeros, strict=True):
+        weight = RNG.integers(0, 256, (count, TERMS // 2)).astype(np.uint8)
+        scales = (RNG.random((count, GROUPS)) * 0.1).astype(np.float32)
+        zeros = RNG.integers(0, 16, (count, GROUPS)).astype(np.uint8) if own else np.full((1, 1), 8, np.uint8)
+        attrs = op.make_attrs(named={"bits": 4, "group": BLOCK})
+        results.append(Call(op, (x, *map(relay.const, (weight, scales, zeros))), attrs))
+        wanted.append(op.reference_rule(attrs, value, weight, scales, zeros))
+    with PassContext(opt_level=3):
+        library = relay.build(IRModule.from_expr(relay.Function([x], relay.Tuple(results))), "opencl")
+    graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
+    graph.run(x=value)
+    assert sum("low_bit_dense" in row.function for row in graph.module.profile()) == kernels
+    for k, result in enumerate(wanted):
+        np.testing.assert_allclose(graph.get_output(k).numpy(), result, rtol=1e-4, atol=1e-4)
 
 
 @needs_opencl

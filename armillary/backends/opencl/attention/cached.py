@@ -1,9 +1,10 @@
 """Attention over caches: groups of work-items share the positions of a head's cache, then what they have is joined.
 
 In: a function anchored at nn.cached_attention, its masked or quantized form. Out: two kernels. In the first a group
-takes `SPLIT` positions of a cache for the heads that read it: a work-item has the scores of a position, their
-exponentials go to shared memory, and a work-item adds the values of a feature over all positions. In the second a
-work-item joins the parts of a feature: each shrinks by how far its greatest score lies below the greatest of all.
+takes `SPLIT` positions of a cache for the heads that read it: two work-items have the scores of a position, half of
+its features each, exponentials go to shared memory, and a work-item adds the values of a feature over all positions. In
+the second a work-item joins the parts of a feature: each shrinks by how far its greatest score lies below the greatest
+of all. Few positions of a group make its chain of loads short, which is what a step at a small position waits for.
 Invariant: keys and values that no row sees are not read, so time follows the positions that count; all work-items pass
 the same barriers. What is computed: ops/decoder/cached_attention.py.
 """
@@ -11,6 +12,7 @@ the same barriers. What is computed: ops/decoder/cached_attention.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 from armillary import te
 from armillary.backends.candidate import Candidate
@@ -27,8 +29,12 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
 
-SPLIT = 128  # positions, and work-items, of a group
-AHEAD = 8  # loads that a work-item waits for together
+Step = Callable[[int], Sequence[S.Stmt]]
+Read = Callable[[E.Expr], E.Expr]
+ITEMS = 128  # of a group
+SPLIT = 64  # positions of a group
+AHEAD = 8  # loads of four that a work-item waits for together
+AHEAD_ONE = 16  # the same of single numbers
 FLOAT = DType("float32")  # of all that is computed
 ZERO, LOWEST = T.const(0.0, FLOAT), T.const(-math.inf, FLOAT)
 
@@ -62,8 +68,11 @@ class _Kernels:
         assert isinstance(self.heads, int) and isinstance(self.groups, int), "as inference has checked"
         assert isinstance(capacity, int) and isinstance(width, int), "as inference has checked"
         self.width = width
+        is_float = self.key.dtype.is_float and self.query.dtype == FLOAT
+        self.lanes = LANES if self.features % LANES == 0 and is_float else 1
+        self.pair = ITEMS // SPLIT if self.features // self.lanes % (ITEMS // SPLIT) == 0 else 1  # for a position
         self.capacity, self.shared, self.splits = capacity, self.heads // self.groups, -(-capacity // SPLIT)
-        self.own = -(-self.width // SPLIT)  # features of a work-item
+        self.own = -(-self.width // ITEMS)  # features of a work-item
         lines = self.batch * self.count * self.heads
         self.parts = buffer_of("parts", lines * (self.splits * self.width), FLOAT, "global")
         self.tops, self.sums = (buffer_of(n, lines * self.splits, FLOAT, "global") for n in ("tops", "part_sums"))
@@ -107,19 +116,23 @@ class _Kernels:
         self.split, self.group, first = split, group, T.mul(split, SPLIT)
         powers = buffer_of("powers", self.shared * SPLIT, FLOAT, "shared")
         # a buffer for each head: within a condition nothing of one work-item is then another's
-        partial = [buffer_of(f"partial_{h}", SPLIT, FLOAT, "shared") for h in range(self.shared)]
-        key = T.add(first, self.item)
-        is_seen = T.all_of(T.greater_equal(key, begin), T.less(key, end))
-        scores = [S.BufferStore(powers, LOWEST, (self._at(h),)) for h in range(self.shared)]
+        partial = [buffer_of(f"partial_{h}", ITEMS, FLOAT, "shared") for h in range(self.shared)]
+
+        def is_seen(key: E.Expr) -> E.Expr:
+            return T.all_of(T.greater_equal(key, begin), T.less(key, end))
+
+        heads = range(self.shared)
+        half, own = T.add(first, T.floordiv(self.item, self.pair)), T.add(first, self.item)
+        is_here = T.all_of(is_seen(half), T.less(self.item, self.pair * SPLIT))
         statements = [
-            *scores,
-            S.IfThenElse(is_seen, self._scores(key, powers)),
+            S.IfThenElse(is_here, self._scores(half, partial)),
             *(
-                S.BufferStore(partial[h], E.BufferLoad(powers, (self._at(h),)), (self.item,))
-                for h in range(self.shared)
+                self._each(S.BufferStore(powers, self._score(h, own, is_seen(own), partial[h]), (self._at(h),)))
+                for h in heads
             ),
+            *(self._each(S.BufferStore(partial[h], E.BufferLoad(powers, (self._at(h),)), (self.item,))) for h in heads),
             *self._greatest(partial),
-            *(self._power(h, powers, partial[h]) for h in range(self.shared)),
+            *(self._each(self._power(h, powers, partial[h])) for h in heads),
             self._mixed(first, end, powers, partial),
         ]
         low, high = self._bounds()
@@ -127,7 +140,7 @@ class _Kernels:
         for buffer in (powers, *partial):
             inside = S.Allocate(buffer, inside)
         grid = (
-            (self.item, SPLIT, "threadIdx.x"),
+            (self.item, ITEMS, "threadIdx.x"),
             (split, self.splits, "blockIdx.x"),
             (group, self.groups, "blockIdx.y"),
             (self.row, self.batch * self.count, "blockIdx.z"),
@@ -136,17 +149,19 @@ class _Kernels:
             inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
         return inside
 
+    def _each(self, statement: S.Stmt) -> S.Stmt:
+        """For each position of a group, by a work-item."""
+        return S.IfThenElse(T.less(self.item, SPLIT), statement)
+
     def _at(self, head: int, item: E.Expr | None = None) -> E.Expr:
         return T.add(self.item if item is None else item, head * SPLIT)
 
     def _head(self, head: int) -> E.Expr:
         return T.add(T.mul(self.group, self.shared), head)
 
-    def _scores(self, key: E.Expr, powers: S.Buffer) -> S.Stmt:
-        """The scores of one position, for all heads of a group."""
-        assert isinstance(self.features, int), "as inference has checked"
-        is_float = self.key.dtype.is_float and self.query.dtype == FLOAT
-        lanes = LANES if self.features % LANES == 0 and is_float else 1
+    def _scores(self, key: E.Expr, partial: list[S.Buffer]) -> S.Stmt:
+        """A work-item's share of the products of one position, for all heads of a group."""
+        lanes = self.lanes
         dots = buffer_of("dots", self.shared * lanes, FLOAT, "local")
         turn, lane = E.Var("turn", E.INT32), E.Var("lane", E.INT32)
 
@@ -154,11 +169,13 @@ class _Kernels:
             kind = S.LoopKind.VECTORIZED if lanes > 1 else S.LoopKind.UNROLLED
             return S.For(lane, T.const(0), T.const(lanes), kind, store)
 
-        ahead = next(n for n in (AHEAD, 4, 2, 1) if self.features // lanes % n == 0)
+        count, part = self.features // lanes // self.pair, T.floormod(self.item, self.pair)
+        ahead = next(n for n in (AHEAD, 4, 2, 1) if count % n == 0)
         keys = buffer_of("keys", ahead * lanes, FLOAT, "local")
 
         def feature(step: int, lane: E.Expr) -> E.Expr:
-            return T.add(T.mul(T.add(T.mul(turn, ahead), step), lanes), lane)
+            vector = T.add(T.mul(T.add(T.mul(turn, ahead), step), self.pair), part)  # both read one line of memory
+            return T.add(T.mul(vector, lanes), lane)
 
         def read(step: int) -> S.Stmt:
             value = self._number(self.key, self.b, self.group, key, feature(step, lane))
@@ -172,16 +189,22 @@ class _Kernels:
 
         steps = [read(n) for n in range(ahead)]
         steps += [added(n, h) for n in range(ahead) for h in range(self.shared)]
-        turns = self.features // lanes // ahead
-        loop = S.For(turn, T.const(0), T.const(turns), S.LoopKind.SERIAL, S.seq(*steps))
+        loop = S.For(turn, T.const(0), T.const(count // ahead), S.LoopKind.SERIAL, S.seq(*steps))
         kept: list[S.Stmt] = []
         for h in range(self.shared):
             total: E.Expr = E.BufferLoad(dots, (T.const(h * lanes),))
             for n in range(1, lanes):
                 total = T.add(total, E.BufferLoad(dots, (T.const(h * lanes + n),)))
-            kept.append(S.BufferStore(powers, self._adjusted(h, key, total), (self._at(h),)))
+            kept.append(S.BufferStore(partial[h], total, (self.item,)))
         clear = [each(S.BufferStore(dots, ZERO, (T.add(lane, h * lanes),))) for h in range(self.shared)]
         return S.Allocate(dots, S.Allocate(keys, S.seq(*clear, loop, *kept)))
+
+    def _score(self, head: int, key: E.Expr, is_seen: E.Expr, partial: S.Buffer) -> E.Expr:
+        """The score of a work-item's position, from the shares of its product."""
+        total: E.Expr = E.BufferLoad(partial, (T.mul(self.item, self.pair),))
+        for n in range(1, self.pair):
+            total = T.add(total, E.BufferLoad(partial, (T.add(T.mul(self.item, self.pair), n),)))
+        return T.if_then_else(is_seen, self._adjusted(head, key, total), LOWEST)
 
     def _adjusted(self, head: int, key: E.Expr, score: E.Expr) -> E.Expr:
         """What becomes of a product of a query and a key."""
@@ -220,17 +243,17 @@ class _Kernels:
         totals = buffer_of("totals", self.shared, FLOAT, "local")
         turn = E.Var("turn", E.INT32)
         count = T.maximum(T.minimum(T.sub(end, first), T.const(SPLIT)), T.const(0))
-        values = buffer_of("values", AHEAD, FLOAT, "local")
+        values = buffer_of("values", AHEAD_ONE, FLOAT, "local")
         clear: list[S.Stmt] = [S.BufferStore(sums, ZERO, (T.const(n),)) for n in range(self.shared * self.own)]
         clear += [S.BufferStore(totals, ZERO, (T.const(h),)) for h in range(self.shared)]
-        near = [T.add(T.mul(turn, AHEAD), n) for n in range(AHEAD)]
+        near = [T.add(T.mul(turn, AHEAD_ONE), n) for n in range(AHEAD_ONE)]
         steps = [
             self._added(totals, h, E.BufferLoad(powers, (self._at(h, k),))) for h in range(self.shared) for k in near
         ]
         kept: list[S.Stmt] = []
         for n in range(self.own):
-            feature = T.add(self.item, n * SPLIT)
-            inside = self.width % SPLIT == 0 or (n + 1) * SPLIT <= self.width
+            feature = T.add(self.item, n * ITEMS)
+            inside = self.width % ITEMS == 0 or (n + 1) * ITEMS <= self.width
             at = feature if inside else T.minimum(feature, T.const(self.width - 1))
             for m, position in enumerate(near):
                 value = self._value(T.add(first, position), at)
@@ -245,7 +268,7 @@ class _Kernels:
                 total = E.BufferLoad(sums, (T.const(h * self.own + n),))
                 store = S.BufferStore(self.parts, total, (T.add(T.mul(line, self.width), feature),))
                 kept.append(store if inside else S.IfThenElse(T.less(feature, self.width), store))
-        turns = T.floordiv(T.add(count, AHEAD - 1), AHEAD)
+        turns = T.floordiv(T.add(count, AHEAD_ONE - 1), AHEAD_ONE)
         loop = S.For(turn, T.const(0), turns, S.LoopKind.SERIAL, S.seq(*steps))
         own: list[S.Stmt] = []
         for h in range(self.shared):
@@ -270,43 +293,48 @@ class _Kernels:
     # ---- the second kernel
 
     def _joined(self) -> S.Stmt:
-        head, row, item, block, n = (E.Var(name, E.INT32) for name in ("head", "row", "item", "block", "n"))
+        head, row, item, block = (E.Var(name, E.INT32) for name in ("head", "row", "item", "block"))
         self.row, self.item = row, item
         self.b, self.t = (f(row, to_expr(self.count)) for f in (T.floordiv, T.floormod))
         top, total, mix = (buffer_of(name, 1, FLOAT, "local") for name in ("top", "total", "mix"))
-        begin, end = self._bounds()
-        last = T.floordiv(T.add(end, SPLIT - 1), SPLIT)
-        first = T.floordiv(begin, SPLIT) if self.attrs.window else T.const(0)
-        at, feature = (T.const(0),), T.add(T.mul(block, SPLIT), item)
-        line = T.add(T.mul(self._line(head), self.splits), n)
+        at, feature = (T.const(0),), T.add(T.mul(block, ITEMS), item)
         sink = self._number(self.sinks, head)
-
-        def over(body: S.Stmt) -> S.Stmt:
-            return S.For(n, first, T.maximum(T.sub(last, first), T.const(0)), S.LoopKind.SERIAL, body)
-
+        tops, totals, parts = (buffer_of(f"near_{x}", AHEAD_ONE, FLOAT, "local") for x in ("tops", "sums", "parts"))
         greatest, sums = E.BufferLoad(top, at), E.BufferLoad(total, at)
-        share = T.call("exp_flushed", T.sub(E.BufferLoad(self.tops, (line,)), greatest))
-        part = E.BufferLoad(self.parts, (T.add(T.mul(line, self.width), feature),))
-        joined = S.seq(
-            S.BufferStore(total, T.call("fma", share, E.BufferLoad(self.sums, (line,)), sums), at),
-            S.BufferStore(mix, T.call("fma", share, part, E.BufferLoad(mix, at)), at),
-        )
+
+        def higher(k: int) -> Sequence[S.Stmt]:
+            return (S.BufferStore(top, greater(E.BufferLoad(tops, (T.const(k),)), greatest), at),)
+
+        def joined(k: int) -> Sequence[S.Stmt]:
+            near = (T.const(k),)
+            share = T.call("exp_flushed", T.sub(E.BufferLoad(tops, near), greatest))
+            held = E.BufferLoad(tops, near)
+            return (
+                S.BufferStore(tops, share, near),
+                S.BufferStore(total, T.call("fma", held, E.BufferLoad(totals, near), sums), at),
+                S.BufferStore(mix, T.call("fma", held, E.BufferLoad(parts, near), E.BufferLoad(mix, at)), at),
+            )
+
+        of_tops = (tops, lambda line: E.BufferLoad(self.tops, (line,)))
+        of_sums = (totals, lambda line: E.BufferLoad(self.sums, (line,)))
+        inside_width = T.minimum(feature, T.const(self.width - 1))
+        of_parts = (parts, lambda line: E.BufferLoad(self.parts, (T.add(T.mul(line, self.width), inside_width),)))
         result = T.select(T.equal(sums, ZERO), ZERO, T.div(E.BufferLoad(mix, at), sums))
         where = (self.b, self.t, head, feature)
         body = S.seq(
             S.BufferStore(top, sink, at),
-            over(S.BufferStore(top, greater(E.BufferLoad(self.tops, (line,)), greatest), at)),
+            self._in_turns(head, tops, higher, of_tops),
             S.BufferStore(top, _finite(greatest), at),
             S.BufferStore(total, T.call("exp_flushed", T.sub(sink, greatest)), at),
             S.BufferStore(mix, ZERO, at),
-            over(joined),
+            self._in_turns(head, tops, joined, of_tops, of_sums, of_parts),
             self.elements.store(self.anchor, where, T.cast(result, self.anchor.dtype)),
         )
-        inside: S.Stmt = body if self.width % SPLIT == 0 else S.IfThenElse(T.less(feature, self.width), body)
-        for buffer in (top, total, mix):
+        inside: S.Stmt = body if self.width % ITEMS == 0 else S.IfThenElse(T.less(feature, self.width), body)
+        for buffer in (top, total, mix, tops, totals, parts):
             inside = S.Allocate(buffer, inside)
         grid = (
-            (item, SPLIT, "threadIdx.x"),
+            (item, ITEMS, "threadIdx.x"),
             (block, self.own, "blockIdx.x"),
             (head, self.heads, "blockIdx.y"),
             (row, self.batch * self.count, "blockIdx.z"),
@@ -314,6 +342,22 @@ class _Kernels:
         for variable, extent, tag in grid:
             inside = S.For(variable, T.const(0), to_expr(extent), S.LoopKind.THREAD, inside, tag)
         return inside
+
+    def _in_turns(self, head: E.Expr, tops: S.Buffer, step: Step, *loaded: tuple[S.Buffer, Read]) -> S.Stmt:
+        """Steps over the groups whose positions count; what a turn of them reads is on its way together."""
+        begin, end = self._bounds()
+        last = T.floordiv(T.add(end, SPLIT - 1), SPLIT)
+        first = T.floordiv(begin, SPLIT) if self.attrs.window else T.const(0)
+        turn, start = E.Var("turn", E.INT32), T.mul(self._line(head), self.splits)
+        groups = [T.add(T.add(first, T.mul(turn, AHEAD_ONE)), k) for k in range(AHEAD_ONE)]
+        lines = [T.add(start, T.minimum(group, T.const(self.splits - 1))) for group in groups]
+        loads = [S.BufferStore(to, read(line), (T.const(k),)) for to, read in loaded for k, line in enumerate(lines)]
+        for k, group in enumerate(groups):  # behind the last one are the last one's numbers
+            top = T.select(T.less(group, last), E.BufferLoad(tops, (T.const(k),)), LOWEST)
+            loads.append(S.BufferStore(tops, top, (T.const(k),)))
+        count = T.maximum(T.floordiv(T.add(T.sub(last, first), AHEAD_ONE - 1), AHEAD_ONE), T.const(0))
+        steps = (s for k in range(AHEAD_ONE) for s in step(k))
+        return S.For(turn, T.const(0), count, S.LoopKind.SERIAL, S.seq(*loads, *steps))
 
 
 def _finite(top: E.Expr) -> E.Expr:

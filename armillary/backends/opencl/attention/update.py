@@ -12,7 +12,7 @@ from armillary.backends.opencl.extents import product, shape_of, unravel
 from armillary.backends.opencl.gemm.tile import LANES
 from armillary.backends.opencl.schedules.default import schedule_default
 from armillary.backends.opencl.tiles import FLOATS
-from armillary.backends.opencl.written.elements import Elements
+from armillary.backends.opencl.written.elements import Elements, computed_between
 from armillary.backends.registry import Fused, implement
 from armillary.base.extent import ceil_div, divides
 from armillary.ops.decoder.cache_update import NAME, CacheUpdateAttrs
@@ -26,14 +26,14 @@ ITEMS = 128  # of a group
 
 @implement(Candidate(NAME, "cache_update", sizes="any"), family="opencl")
 def cache_update(schedule: te.Schedule, fused: Fused) -> S.PrimFunc | None:
-    """One kernel; where something is fused with the operator, loops by elements."""
-    (anchor, *_), inputs = fused.anchor, fused.anchor[0].op.input_tensors
-    is_alone = tuple(fused.outputs) == (anchor,) and all(isinstance(t.op, te.PlaceholderOp) for t in inputs)
+    """One kernel, also with what makes the new rows; where more is fused with the operator, loops by elements."""
+    (anchor, *_), (cache, new, start) = fused.anchor, fused.anchor[0].op.input_tensors
+    is_last = tuple(fused.outputs) == (anchor,) and computed_between([new], frozenset()) is not None
+    is_alone = is_last and all(isinstance(t.op, te.PlaceholderOp) for t in (cache, start))
     attrs = fused.workload.attrs
     if not is_alone or not isinstance(attrs, CacheUpdateAttrs):
         schedule_default(schedule, fused)
         return None
-    cache, new, start = inputs
     elements = Elements(fused)
     shape = shape_of(new if attrs.in_place else anchor)
     lanes = LANES if divides(LANES, shape[-1]) and str(anchor.dtype) in FLOATS else 1

@@ -1,7 +1,8 @@
 """One kernel of two, where the second alone reads the first's result.
 
 In: calls of two kernels after fuse-ops, and which argument of the second the first is. Out: what takes the second
-call's place (`_rules.rewrite_found`). Invariant: the same operators on the same values. Who decides which pairs pay:
+call's place (`_rules.rewrite_found`). Invariant: the same operators on the same values; the first's inputs stand where
+its result stood, so that a cache that is changed in place stays the first of all. Who decides which pairs pay:
 the passes of a back end (backends/cpu/graph/_kernel_pairs.py, backends/opencl/graph/fuse_moves.py).
 """
 
@@ -17,13 +18,13 @@ def joined(first: Call, second: Call, place: int) -> Found:
     """The call of one kernel in the place of the second call."""
     assert isinstance(first.op, Function) and isinstance(second.op, Function), "calls of kernels"
     kernel = _kernel(first.op, second.op, place)
-    sources = (*first.args, *(a for k, a in enumerate(second.args) if k != place))
+    sources = (*second.args[:place], *first.args, *second.args[place + 1 :])
     return Found(sources, lambda *args: Call(kernel, args, None, second.span))
 
 
 def _kernel(first: Function, second: Function, place: int) -> Function:
     """The second kernel, with the first's result as its parameter at `place`."""
-    params = [*first.params, *(p for k, p in enumerate(second.params) if k != place)]
+    params = [*second.params[:place], *first.params, *second.params[place + 1 :]]
     variables = [var(f"p{k}", infer_type(p)) for k, p in enumerate(params)]
     named: dict[int, Expr] = {id(p): v for p, v in zip(params, variables, strict=True)}
     body = substitute(first.body, named)

@@ -80,12 +80,19 @@ def _join(siblings: list[Call], kind: ParallelBranch, readers: dict[int, list[Ex
     first = siblings[0]
     axis = kind.output_axis(first)
     sizes = [s.checked_type.shape[axis] for s in siblings]  # type: ignore[attr-defined]
-    weight = concatenated([s.args[1] for s in siblings], kind.weight_axis(first))
-    joined = Call(first.op, (first.args[0], weight), kind.attrs(first.attrs, sum(sizes)), first.span)
+    columns = [[s.args[k] for s in siblings] for k in range(1, len(first.args))]
+    weights = [_joined_weight(column, kind.weight_axis(first), sizes) for column in columns]
+    joined = Call(first.op, (first.args[0], *weights), kind.attrs(first.attrs, sum(sizes)), first.span)
     while (step := _joined_tail(siblings, joined, axis, readers)) is not None:
         siblings, joined = step
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     return siblings, [_part(joined, axis, start, size) for start, size in zip(starts, sizes, strict=True)]
+
+
+def _joined_weight(parts: list[Expr], axis: int, sizes: list[object]) -> Expr:
+    """One operand for all outputs: theirs one after another, or the one that holds for each output."""
+    own = [ty is not None and ty.shape[axis] == size for ty, size in zip(map(known_of, parts), sizes, strict=True)]
+    return concatenated(parts, axis) if all(own) else parts[0]
 
 
 def _part(joined: Expr, axis: int, start: int, size: int) -> Expr:
