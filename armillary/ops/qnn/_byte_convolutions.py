@@ -41,9 +41,10 @@ def conv2d_of_bytes(attrs: QConv2DAttrs, data: Expr, weight: Expr, zero: Expr, w
     if cpu is None or not isinstance(zero, Constant):
         return None
     ty, kernel = tensor_of(data), _signed_weight(weight, weight_zero)
-    if kernel is None or ty.dtype.bits != 8 or not all(isinstance(d, int) for d in ty.shape):
+    if kernel is None or ty.dtype.bits != 8 or not isinstance(ty.shape[1], int):
         return None
-    if not _fits(attrs, ty, kernel, cpu):
+    is_open = not all(isinstance(d, int) for d in ty.shape)
+    if not _fits(attrs, ty, kernel, cpu) or (is_open and is_depthwise(attrs, ty, kernel)):
         return None
     wanted = "uint" if ("uint", "int") in cpu.dot_signs else "int"
     if cpu.widens_bytes:
@@ -89,14 +90,14 @@ def _fits(attrs: QConv2DAttrs, data: TensorType, weight: Array, cpu: CpuModel) -
     if cpu.widens_bytes and not fits_in_pairs(weight):  # float32 by lanes then
         return False
     block = choose_block(outputs, cpu.lanes)
-    if inputs * attrs.groups != data.static[1] or block < MIN_BLOCK:
+    if inputs * attrs.groups != data.shape[1] or block < MIN_BLOCK:
         return False
     return bool(attrs.groups == 1 or (inputs % BYTES == 0 and 2 * block >= cpu.lanes))
 
 
 def is_depthwise(attrs: QConv2DAttrs, data: TensorType, weight: Array) -> bool:
     """Whether each channel has a filter of its own."""
-    return bool(attrs.groups == data.static[1] == weight.shape[0] > 1)
+    return bool(attrs.groups == data.shape[1] == weight.shape[0] > 1)
 
 
 def _padded(attrs: Any, data: Expr, weight: Array, point: int) -> tuple[Expr, Array, tuple[int, ...]]:

@@ -18,7 +18,6 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.extent import Known
-from armillary.errors import UnsupportedError
 from armillary.ops._dot_operands import fits_in_pairs
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
@@ -56,7 +55,10 @@ def _is_native(data: DType, weight: DType) -> bool:
 
 
 def _takes_any_signs(data: Expr, weight: Expr) -> bool:
-    """Whether matrix tiles compute the product: with enough rows and outputs. What is packed at run time is filled."""
+    """Whether matrix tiles compute the product: with enough rows and outputs, which are known. What is packed at run
+    time is filled."""
+    if not all(isinstance(d, int) for d in (*tensor_of(data).shape, *tensor_of(weight).shape)):
+        return False
     cpu, left, right = _cpu(), tensor_of(data).static, tensor_of(weight).static
     if cpu is None or min(right[-2:] if not isinstance(weight, Constant) else right[:1]) < cpu.lanes:
         return False
@@ -143,24 +145,24 @@ def _of_weight(zero: Expr, weight: Expr, weight_zero: Expr, axis: int, terms: Kn
     """zero * (sum(w) - terms * weight_zero), for each output; None where the zero point is 0."""
     if is_zero(zero):
         return None
+    flat = cast(weight_zero if tensor_of(weight_zero).size > 1 else _reshaped(weight_zero, ()), "int32")
     if isinstance(weight, Constant):
         summed: Expr = const(weight.data.sum(axis, dtype=np.int64).astype(np.int32))
     else:
-        summed = sum_over(cast(weight, "int32"), axis=(axis,), keepdims=False)
-    if not is_zero(weight_zero):
-        if not isinstance(terms, int):
-            raise UnsupportedError(
-                f"a product of bytes with zero points over {terms} terms", hint="fix that size: shape="
-            )
-        flat = weight_zero if tensor_of(weight_zero).size > 1 else _reshaped(weight_zero, ())
-        summed = subtract(summed, multiply(cast(flat, "int32"), const(terms, "int32")))
+        wide = cast(weight, "int32")
+        if not isinstance(terms, int) and not is_zero(weight_zero):  # each term has its zero point taken away
+            rank = tensor_of(weight).ndim
+            wide = subtract(wide, placed(flat, rank, 2 * rank - 3 - axis))
+        summed = sum_over(wide, axis=(axis,), keepdims=False)
+    if isinstance(terms, int) and not is_zero(weight_zero):
+        summed = subtract(summed, multiply(flat, const(terms, "int32")))
     if tensor_of(weight).ndim == 3:
-        batch, outputs = tensor_of(summed).static
+        batch, outputs = tensor_of(summed).known
         summed = _reshaped(summed, (batch, 1, outputs))
     return multiply(cast(_reshaped(zero, ()), "int32"), summed)
 
 
-def _reshaped(x: Expr, shape: tuple[int, ...]) -> Expr:
+def _reshaped(x: Expr, shape: tuple[Known, ...]) -> Expr:
     if isinstance(x, Constant):
-        return const(x.data.reshape(shape))
+        return const(x.data.reshape([d for d in shape if isinstance(d, int)]))  # of weights: all of them are numbers
     return x if tensor_of(x).shape == shape else reshape_to(x, shape)

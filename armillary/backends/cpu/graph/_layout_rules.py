@@ -218,6 +218,8 @@ def _tiled_channels(
         return 0
     if word == BFLOATS:
         return depth if cpu.has_bfloat16_tiles else 0
+    if static(expr.args[0]) is None:  # matrix tiles are for images whose sizes are numbers
+        return 0
     outputs, inputs, *kernel = weight
     return tiled_channels(inputs, outputs, math.prod(kernel), math.prod(expr.attrs.strides), cpu)
 

@@ -18,7 +18,7 @@ MANIFEST = Manifest(
         Candidate("nn.contrib_conv2d_NCHWc", "gathered", algorithm=GATHERED, sizes="named", priority=0),
         Candidate("cpu.conv2d_frames_NCHWc", "direct_frames", algorithm=DIRECT, sizes="any"),
         Candidate("cpu.conv2d_NCHWc_bf16", "direct_bfloat16", has_longer_blocks, DIRECT),
-        Candidate("cpu.conv2d_NCHWc_int8", "direct_bytes", has_longer_blocks, DIRECT),
+        Candidate("cpu.conv2d_NCHWc_int8", "direct_bytes", has_longer_blocks, DIRECT, sizes="any"),
     ),
     tuned=(
         TunedOperator("nn.contrib_conv2d_NCHWc", "conv2d_NCHWc.cpu", DIRECT),

@@ -123,7 +123,7 @@ def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win = window(conv2d_bytes.name, attrs, 2)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)], attrs.pad_value)
     o_blocks, _, kh, kw, quads, _, taken = te.static_shape(weight)
-    blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
+    blocks, ci = (T.as_int(data.shape[axis]) or 0 for axis in (1, 4))  # both are numbers: infer compared them
     per_group = blocks * ci // attrs.groups
     own = quads * taken
     channel, ry, rx = axes = reduce_axes([per_group, kh, kw], ["ic", "kh", "kw"])
