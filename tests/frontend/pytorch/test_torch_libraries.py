@@ -50,9 +50,10 @@ def aligned(
 
 
 def by_group(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Rows times the matrix of their group."""
+    """Rows times the matrix of their group; zeros behind the last."""
     starts = [0, *ends.tolist()]
-    return torch.cat([x[a:b] @ w for a, b, w in zip(starts, ends.tolist(), weight, strict=False)])
+    parts = [x[a:b] @ w for a, b, w in zip(starts, ends.tolist(), weight, strict=False)]
+    return torch.cat((*parts, x.new_zeros(len(x) - starts[-1], weight.shape[2])))
 
 
 def _fake_nms(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> torch.Tensor:
@@ -147,5 +148,26 @@ class Experts(nn.Module):
 
 def test_experts_compute_their_rows() -> None:
     torch.manual_seed(0)
-    for rows in (1, 9):
+    for rows in (1, 9, 70):
         check_export(Experts(), [torch.randn(rows, 8)])
+
+
+class Grouped(nn.Module):
+    """Products by group alone."""
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.transformers.grouped_mm_fallback(x, weight, ends)
+        return result
+
+
+@pytest.mark.parametrize("ends", [(0, 40, 40, 41), (64, 64, 64, 64), (0, 0, 0, 0), (7, 16, 31, 50)], ids=str)
+def test_groups_of_any_number_of_rows_meet_their_matrix(ends: tuple[int, ...]) -> None:
+    x, weight = torch.randn(64, 8), torch.randn(4, 8, 12)
+    inputs = x, weight, torch.tensor(ends)
+    check_export(Grouped(), inputs)
+    dims = {0: torch.export.Dim("rows")}, None, None
+    program = torch.export.export(Grouped(), inputs, dynamic_shapes=dims)
+    graph = built(*relay.frontend.from_exported_program(program))
+    for rows in (64, 90):
+        inputs = torch.randn(rows, 8), weight, torch.tensor(ends)
+        check_close(run(graph, inputs), Grouped()(*inputs))
