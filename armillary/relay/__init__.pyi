@@ -908,6 +908,10 @@ class _Nn:
         """Groups of channels of each sample normalised by their mean and variance."""
 
     @staticmethod
+    def grouped_dense(data: _Operand, weight: _Operand, group: _Operand) -> _Call:
+        """Rows times the matrix of their group."""
+
+    @staticmethod
     def instance_norm(data: _Operand, gamma: _Operand, beta: _Operand, axis: int = 1, epsilon: float = 1e-05, center: bool = True, scale: bool = True) -> _Call:
         """Each channel of each sample normalised by its own mean and variance."""
 

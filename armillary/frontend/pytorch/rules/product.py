@@ -163,8 +163,7 @@ def einsum(call: AtenCall, equation: str, tensors: Sequence[Expr], path: object 
 def grouped_product(call: AtenCall, x: Expr, weight: Expr, ends: Expr | None = None, *rest: Value) -> Expr:
     """Rows times the matrix of their group; the groups lie one after another and end where `ends` says.
 
-    Each group's rows are cut into blocks of a fixed size, the last one of which has rows to spare; a block meets one
-    matrix. Rows behind the last end are zeros.
+    Rows behind the last end are zeros.
     """
     if any(v is not None and v != dtype_of(x) for v in rest) or rank_of(weight) != 3:
         call.refuse("a bias, a dtype or matrices of this rank")
@@ -172,36 +171,9 @@ def grouped_product(call: AtenCall, x: Expr, weight: Expr, ends: Expr | None = N
         return batch_product(x, weight)
     if rank_of(x) != 2 or ends is None:
         call.refuse("groups of columns", "groups of rows: a matrix and three-dimensional weights")
-    rows, (groups, _, outer) = shape_of(x)[0], shape_of(weight)
-    size = _block_rows(rows, groups)
-    count = rows if size == 1 else rows // size + groups
-    ends = cast(ends, "int64")
-    before = op("strided_slice", ends, begin=(0,), end=(groups - 1,), strides=(1,), axes=(0,))
-    starts = op("concatenate", Tuple((op("zeros", shape=(1,), dtype="int64"), before)), axis=0)
-    spare = op("add", op("subtract", ends, starts), scalar(size - 1, "int64"))
-    blocks = op("floor_divide", spare, scalar(size, "int64"))
-    block_ends = op("cumsum", blocks, axis=0)
-    shift = op("subtract", starts, times(op("subtract", block_ends, blocks), size))  # from a row's place in the blocks
-    block = op("arange", 0, count, 1, dtype="int64")
-    owner = _group_at(block, block_ends, groups)
-    first = op("add", times(block, size), op("take", shift, owner, axis=0))
-    place = op("add", op("expand_dims", first, axis=1), op("arange", 0, size, 1, dtype="int64"))
-    wide = op("take", x, place, axis=0, mode="clip")
-    product = reshape_to(batch_product(wide, op("take", weight, owner, axis=0)), (count * size, outer))
-    row = op("arange", 0, rows, 1, dtype="int64")
-    back = op("subtract", row, op("take", shift, _group_at(row, ends, groups), axis=0))
-    is_grouped = op("less", row, op("take", ends, scalar(groups - 1, "int64"), axis=0))
-    result = op("take", product, back, axis=0, mode="clip")
-    return op("where", op("expand_dims", is_grouped, axis=1), result, scalar(0, dtype_of(x)))
-
-
-def _block_rows(rows: Value, groups: int) -> int:
-    """Half of what a group has where all have the same number, as a power of two: few rows to spare, few copies of
-    matrices."""
-    return 1 << max(0, (rows // groups // 2).bit_length() - 1) if isinstance(rows, int) else 16
-
-
-def _group_at(places: Expr, ends: Expr, groups: int) -> Expr:
-    """The group of each place; the last one behind all."""
-    behind = op("greater_equal", op("expand_dims", places, axis=1), reshape_to(ends, (1, groups)))
-    return op("minimum", op("sum", cast(behind, "int64"), axis=(1,)), scalar(groups - 1, "int64"))
+    rows, groups = shape_of(x)[0], shape_of(weight)[0]
+    row = reshape_to(op("arange", 0, rows, 1, dtype="int64"), (rows, 1))
+    behind = op("greater_equal", row, reshape_to(cast(ends, "int64"), (1, groups)))
+    group = op("sum", cast(behind, "int32"), axis=(1,))
+    is_grouped = op("less", op("expand_dims", group, axis=1), scalar(groups, "int32"))
+    return op("where", is_grouped, op("nn.grouped_dense", x, weight, group), scalar(0, dtype_of(x)))
