@@ -6,6 +6,7 @@ both agree. A box without a number ended the process.
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 from typing import Any
 
@@ -35,6 +36,7 @@ BOXES = [
     [0, 0, 1e30, 2**31],
     [-1e30, -(2.0**31), 1e30, 2**31],
 ]
+MOST_BYTES = 64 << 20  # of a reference: samples are small, and a size that values give has an end
 IMAGES = [0, 5, -3, 2**31 - 1, -(2**31), 0, 0, 0, 1, 1]
 
 
@@ -61,6 +63,7 @@ def test_references_have_a_value_or_refuse(kinds: str) -> None:
             random = np.random.default_rng(number)
             given = [a if k in fixed else wild(a, random, kinds) for k, a in enumerate(arrays)]
             tried += 1
+            tracemalloc.start()
             try:
                 with np.errstate(all="ignore"), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -68,6 +71,10 @@ def test_references_have_a_value_or_refuse(kinds: str) -> None:
             except ArmillaryError as error:
                 if error.__cause__ is not None:
                     failed.append(str(error))
+            most = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            if most > MOST_BYTES:
+                failed.append(f"{name}: takes {most >> 20} MiB for values of sample {number}")
     assert not failed, "\n".join(failed)
     assert tried > 400
 
@@ -85,6 +92,12 @@ CALLS = {
     "roi_align": (lambda x, r: relay.vision.roi_align(x, r, (2, 1), 1.0, 2), _image(2, 1, 2, 3), _regions()),
     "roi_align max": (
         lambda x, r: relay.vision.roi_align(x, r, (1, 2), 1.0, 2, "NCHW", "max"),
+        _image(2, 1, 2, 3),
+        _regions(),
+    ),
+    "roi_align by regions": (lambda x, r: relay.vision.roi_align(x, r, (2, 1), 1.0), _image(2, 1, 2, 3), _regions()),
+    "roi_align max by regions": (
+        lambda x, r: relay.vision.roi_align(x, r, (1, 2), 1.0, -1, "NCHW", "max"),
         _image(2, 1, 2, 3),
         _regions(),
     ),

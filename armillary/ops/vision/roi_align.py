@@ -108,24 +108,40 @@ def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
     image = numpy_within(rois[:, 0], data.shape[0] - 1).astype(np.int32)
     pooled = np.zeros((len(rois), data.shape[1], lines, columns), np.float32)
     for region, box in enumerate(rois.astype(np.float32)):
-        y, x = (_grid(attrs, box[n], box[n + 2], count) for n, count in ((2, lines), (1, columns)))
+        (y, y_count), (x, x_count) = (
+            _grid(attrs, box[n], box[n + 2], cells, size)
+            for n, cells, size in ((2, lines, data.shape[2]), (1, columns, data.shape[3]))
+        )
         if y.size and x.size:
-            pooled[region] = _pooled(attrs.mode, data[image[region]].astype(np.float32), y, x)
+            sums = _pooled(attrs.mode, data[image[region]].astype(np.float32), y, x)
+            pooled[region] = sums / np.float32(y_count * x_count) if attrs.mode == "avg" else sums
     return pooled.astype(data.dtype)
 
 
-def _grid(attrs: RoiAlignAttrs, first: Array, last: Array, cells: int) -> Array:
-    """Where the samples of a region lie along an axis: (cells, samples)."""
-    count = attrs.sample_ratio
-    if count < 1:
-        extent = _cells(np.maximum, attrs, (first, last))[1]
-        count = int(numpy_within(np.ceil(extent / np.float32(cells)), MOST_SAMPLES))
-    cell, sample = np.arange(cells, dtype=np.float32)[:, None], np.arange(count, dtype=np.float32)
-    return _places(np.maximum, attrs, (first, last), cell, sample, cells, np.asarray(1 / max(count, 1), np.float32))
+def _grid(attrs: RoiAlignAttrs, first: Array, last: Array, cells: int, size: int) -> tuple[Array, int]:
+    """Where the samples of a region lie along an axis, (cells, samples), and how many a cell has.
+
+    Where the regions say how many, those beside the map, of which a far region has millions, are one: they are zeros.
+    """
+    cell, count = np.arange(cells, dtype=np.float32)[:, None], attrs.sample_ratio
+    if count > 0:
+        sample = np.arange(count, dtype=np.float32)
+        return _places(np.maximum, attrs, (first, last), cell, sample, cells, np.float32(1 / count)), count
+    extent = _cells(np.maximum, attrs, (first, last))[1]
+    count = int(numpy_within(np.ceil(extent / np.float32(cells)), MOST_SAMPLES))
+    share = np.float32(1 / max(count, 1))
+    origin = _places(np.maximum, attrs, (first, last), cell, np.zeros(1, np.float32), cells, share)
+    step = extent * np.float32(1 / cells) * share
+    pace = np.maximum(step, np.float32(1e-6))
+    low = numpy_within(np.floor((-1 - origin) / pace) - 1, count)
+    high = numpy_within(np.ceil((size - origin) / pace) + 2, count)
+    longest = min(int((high - low).max()) + 1, count)
+    sample = low + np.arange(longest, dtype=np.float32)
+    return np.where(sample < high, origin + sample * step, np.float32(-2)), count
 
 
 def _pooled(mode: str, image: Array, y: Array, x: Array) -> Array:
-    """One region: samples at all y of a row of cells and all x of a column, combined."""
+    """One region: samples at all y of a row of cells and all x of a column, summed, or the greatest of them."""
     height, width = image.shape[1:]
     best: Array | None = None
     for step in range(y.shape[1]):  # one row of samples of each cell at a time: all of them may fill the memory
@@ -141,7 +157,7 @@ def _pooled(mode: str, image: Array, y: Array, x: Array) -> Array:
         line = samples.sum(3) if mode == "avg" else samples.max(3)
         best = line if best is None else best + line if mode == "avg" else np.maximum(best, line)
     assert best is not None, "there are samples"
-    return best / np.float32(y.shape[1] * x.shape[1]) if mode == "avg" else best
+    return best
 
 
 @roi_align.flops
