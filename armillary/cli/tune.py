@@ -322,17 +322,28 @@ def _target(args: argparse.Namespace) -> Target:
     return Target(args.target, host=args.target_host) if args.target_host else Target(args.target)
 
 
+class RangeError(TuningError, AssertionError):
+    """A text that names no tasks; scripts of tvmc catch an AssertionError."""
+
+
 def places(text: str, count: int) -> list[int]:
     """The numbers of tasks that a text such as "0,2" or "3-5" means; "" is all of them."""
     indices: list[int] = []
     for part in text.split(",") if text else [f"0-{max(0, count - 1)}"]:
         first, dash, last = part.strip().partition("-")
-        if not (first or last).isdecimal() or (first and last and not last.isdecimal()):
-            raise TuningError(f"--tasks {text!r}: cannot read {part!r}", hint='"0", "0,2", "3-5", "-3", "3-" or "list"')
+        wrong = ""
+        if not (first or last):
+            wrong = "Missing lhs or rhs for range expression"
+        elif not (first or last).isdecimal() or (first and last and not last.isdecimal()):
+            wrong = "Malformed range expression"
+        if wrong:
+            hint = '"0", "0,2", "3-5", "-3", "3-" or "list"'
+            raise RangeError(f"--tasks {text!r}: {wrong}: cannot read {part!r}", hint=hint)
         begin = int(first or 0)
         indices += range(begin, int(last) + 1 if last else count if dash else begin + 1)
-    if count and any(place >= count for place in indices):
-        raise TuningError(f"--tasks {text!r}: there are {count} tasks, from 0 on", hint="--tasks list")
+        if count and indices and indices[-1] >= count:
+            wrong = "Right-hand side expression out of range" if dash else "Task index out of range"
+            raise RangeError(f"--tasks {text!r}: {wrong}: there are {count} tasks, from 0 on", hint="--tasks list")
     return list(dict.fromkeys(indices)) if count else []
 
 

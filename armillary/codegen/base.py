@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from armillary.base.dtype import DType
 from armillary.base.names import symbol
 from armillary.base.node import Rules, reachable, structural_equal
-from armillary.errors import UnsupportedError
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.target.pstate import COMPUTE, PREFIX
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, statements_inside, stores_of
@@ -301,3 +302,19 @@ _RANGES: Rules[[RangeOf], Range] = {
     E.Cast: _cast_range,
     E.Broadcast: lambda item, bound: bound(item.value),
 }
+
+
+def state_notes(body: S.Stmt, function: str) -> tuple[str, ...]:
+    """The states that a function's loops ask for. Raises TypeMismatch for two of one kind and for what is no text."""
+    notes: dict[str, str] = {}
+    for item in reachable(body):
+        if not isinstance(item, S.AttrStmt) or not item.key.startswith(PREFIX):
+            continue
+        if not isinstance(item.value, E.StringImm):
+            got = type(item.value).__name__
+            raise TypeMismatch(f"Expect {item.key} to have a String value but was {got}", hint="see SMEAttributes")
+        if item.key in notes:
+            message = f"Multiple definitions of {item.key} attribute found in the function {function}{COMPUTE}"
+            raise TypeMismatch(message, hint="write it on one block around both")
+        notes[item.key] = item.value.value
+    return tuple(notes.values())

@@ -260,13 +260,18 @@ class Module:
         return isinstance(name, str) and name in self.descriptor.functions
 
     def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a Function or a factory
-        """The function of a name; "default" is the factory of graph executors if the module holds a graph."""
+        """The function of a name; "default" is the factory of graph executors if the module holds a graph.
+
+        `TVMSystemLibEntryPoint` is there as in libraries of the C runtime: it gives the module of what is linked here.
+        """
         if not isinstance(name, str):
             raise ExecutionError(f"functions have names, got {name!r}", hint='pass a string, such as "default"')
         if name in self.descriptor.functions:
             return Function(self, self.descriptor.functions[name])
         if self.graph_json is not None and name in _OF_GRAPHS:
             return partial(_OF_GRAPHS[name], self)
+        if name == SYSTEM_LIB_ENTRY:
+            return lambda: self
         known = ", ".join(list(self.functions)[:8])
         raise ExecutionError(f"the module has no function {name!r}", hint=f"it has {known}")
 
@@ -453,6 +458,7 @@ def _system_module(network: str | None) -> SystemModule:
     return SystemModule(Handle(pointer.value or 0, native().arm_module_release), path="the system library")
 
 
+SYSTEM_LIB_ENTRY = "TVMSystemLibEntryPoint"
 _OF_GRAPHS: dict[str, AnyFunction] = {  # functions that a module with a graph has beside its kernels
     "default": Module.create_executor,
     "debug_create": Module.debug_create,

@@ -12,6 +12,7 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
+from armillary.target.pstate import SMEAttributes
 from armillary.topi import arm_int8, block_rows, padding, utils, workloads
 from armillary.topi.operators import function_named
 from armillary.topi.schedules import arm_injective, from_existing, schedule
@@ -65,6 +66,7 @@ _FILES_BESIDE: dict[str, dict[str, object]] = {  # files, some with the name of 
     "nn.depthwise_conv2d": {"Workload": workloads.Workload, "_get_workload": workloads.depthwise_workload},
     "x86.conv2d_avx_common": {"_fallback_schedule": workloads.vector_knobs},
     "x86.depthwise_conv2d": {"_fallback_schedule": workloads.vector_knobs},
+    "arm_cpu.pstate_attributes": {"SMEAttributes": SMEAttributes},
     "generic.conv2d": {"fallback_schedule_cpu_common_int8": workloads.byte_knobs},
 }
 _PLACES = ("armillary.topi.nn", "armillary.topi", "armillary.topi.image", "armillary.topi.vision")

@@ -141,6 +141,14 @@ def test_tasks_are_listed_and_chosen_by_number(
         assert main(["tune", model, "-o", str(tmp_path / "l"), "--tasks", tasks]) == 4
         assert error in capsys.readouterr().err
     assert places("0,2", 4) == [0, 2] and places("1-2", 4) == [1, 2] and places("-1", 4) == [0, 1]
+    for text, message in (
+        ("-", "Missing lhs or rhs"),
+        ("1-x", "Malformed"),
+        ("0,5", "Task index"),
+        ("1-5", "Right-hand"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            places(text, 4)
     assert places("2-", 4) == [2, 3] and places("", 3) == [0, 1, 2] and places("", 0) == []
 
 

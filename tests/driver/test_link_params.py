@@ -39,6 +39,8 @@ def test_nothing_is_left_to_be_set(target: str, tmp_path: Path) -> None:
     lib.lib.export_library(tmp_path / "code.so")  # without the graph: the parameters are part of the code
     code = armillary.runtime.load_module(tmp_path / "code.so")
     np.testing.assert_allclose(ran(graph_executor.create(lib.graph_json, code, armillary.cpu())), X @ W.T, 1e-5)
+    linked = code.get_function("TVMSystemLibEntryPoint")()
+    np.testing.assert_allclose(ran(graph_executor.create(lib.graph_json, linked, armillary.cpu())), X @ W.T, 1e-5)
 
 
 @pytest.mark.parametrize("name", ["net.so", "net.tar"])

@@ -17,7 +17,7 @@ from armillary.base.extent import Known
 from armillary.base.imported import IMPORTS, SCALABLE
 from armillary.base.names import symbol
 from armillary.base.node import Visits, reachable
-from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
+from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse, state_notes
 from armillary.codegen.llvm.amx import framed
 from armillary.codegen.llvm.calls import call
 from armillary.codegen.llvm.dots.byte_matrices import add_pair, paired, row_pairs
@@ -34,6 +34,7 @@ from armillary.codegen.llvm.subnormals import DECLARATIONS as MODES
 from armillary.codegen.llvm.subnormals import around, flushes
 from armillary.codegen.llvm.types import memory_element, register_type, vector
 from armillary.target.cpu import CpuModel
+from armillary.target.pstate import COMPUTE
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.extents import to_expr
@@ -146,9 +147,10 @@ def _phase(
     """The body function and its exported wrapper, and who emitted them; a second body is kept if something streams."""
     m, *others = bodies
     name, entry = phase_symbol(m.function, index), _Entry(bytes_=4 if m.has_narrow_index else 8)
-    text, used = _body(m, phase, f"{name}.body", entry), [m]
+    scope, attributes = _scope(bodies, m.function.name, index, phase.body)
+    text, used = _body(m, phase, f"{name}{scope}", entry), [m]
     arguments = ", ".join([*entry.arguments, "ptr %vars, i64 %begin, i64 %end"])
-    called = f"  %code = call i32 @{name}.body({arguments})\n  ret i32 %code"
+    called = f"  %code = call i32 @{name}{scope}({arguments})\n  ret i32 %code"
     for other in others:
         label = "aligned" if other.alignment else "streams"
         second = _body(other, phase, f"{name}.{label}", _Entry())
@@ -160,7 +162,18 @@ def _phase(
             called = choose(name, places, arguments, label, other.alignment or LINE_BYTES) if places else called
     wrapper = "".join(line + "\n" for line in entry.loads) + (around(called) if is_flushing else called)
     head = f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind"
-    return f"{text}{head} {{\n{wrapper}\n}}\n", used
+    return f"{text}{head} {{\n{wrapper}\n}}\n{attributes}", used
+
+
+def _scope(bodies: list[FunctionEmitter], name: str, index: int, body: S.Stmt) -> tuple[str, str]:
+    """How the name of a phase's body ends, and its attributes: what asks for a state is its function's compute."""
+    notes = state_notes(body, name) if "sme" in bodies[0].cpu.features else ()
+    if not notes:
+        return ".body", ""
+    for m in bodies:
+        m.attributes += f" #{index}"
+    quoted = " ".join(f'"{note}"' for note in notes)
+    return COMPUTE, f"attributes #{index} = {{ {quoted} }}\n"
 
 
 def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
