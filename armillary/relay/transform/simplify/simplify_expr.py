@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from armillary.base.extent import Extent, Known
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.call_budgets import Spent
@@ -27,6 +28,7 @@ from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import rewrite_module, splat, tensor
 from armillary.relay.transform.simplify.simplify_inference import decompose, pick_field
+from armillary.relay.types import TensorType
 from armillary.transform import define_pass
 
 
@@ -100,15 +102,21 @@ def position_of_dequantized(expr: Call) -> Expr | None:
 def same_shape(expr: Call) -> Expr | None:
     """reshape(x, shape of x)  ->  x"""
     data = expr.args[0]
-    return data if tensor(data) is not None and data.checked_type == expr.checked_type else None
+    return data if known_shape(data) is not None and data.checked_type == expr.checked_type else None
 
 
 def consecutive_reshapes(expr: Call) -> Expr | None:
     """reshape(reshape(x))  ->  reshape(x)"""
-    inner, result = expr.args[0], tensor(expr)
-    if not has(inner, Fact.VIEW) or not isinstance(inner, Call) or result is None or -1 in result.shape:
+    inner, shape = expr.args[0], known_shape(expr)
+    if not has(inner, Fact.VIEW) or not isinstance(inner, Call) or shape is None or -1 in shape:
         return None
-    return reshape_to(inner.args[0], result.static)
+    return reshape_to(inner.args[0], shape)
+
+
+def known_shape(expr: Expr) -> tuple[Known, ...] | None:
+    """The shape of a tensor whose dimensions are numbers and expressions over named sizes; else None."""
+    ty = expr.checked_type
+    return ty.known if isinstance(ty, TensorType) and all(isinstance(d, int | Extent) for d in ty.shape) else None
 
 
 def like_shape(expr: Call) -> Expr | None:
