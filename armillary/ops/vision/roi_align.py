@@ -126,11 +126,11 @@ def _grid(attrs: RoiAlignAttrs, first: Array, last: Array, cells: int, size: int
     cell, count = np.arange(cells, dtype=np.float32)[:, None], attrs.sample_ratio
     if count > 0:
         sample = np.arange(count, dtype=np.float32)
-        return _places(np.maximum, attrs, (first, last), cell, sample, cells, np.float32(1 / count)), count
+        return _places(np.maximum, attrs, (first, last), cell, sample, cells, np.asarray(1 / count, np.float32)), count
     extent = _cells(np.maximum, attrs, (first, last))[1]
     count = int(numpy_within(np.ceil(extent / np.float32(cells)), MOST_SAMPLES))
-    share = np.float32(1 / max(count, 1))
-    origin = _places(np.maximum, attrs, (first, last), cell, np.zeros(1, np.float32), cells, share)
+    share = np.asarray(1 / max(count, 1), np.float32)
+    origin: Array = _places(np.maximum, attrs, (first, last), cell, np.zeros(1, np.float32), cells, share)
     step = extent * np.float32(1 / cells) * share
     pace = np.maximum(step, np.float32(1e-6))
     low = numpy_within(np.floor((-1 - origin) / pace) - 1, count)
