@@ -132,7 +132,8 @@ class KernelEmitter(ExprEmitter, StatementEmitter):
             text = super()._index(item, lane)
         else:
             with self.at_top(place):
-                text = self.constant(self._named(item, lane), place)
+                named = self._named(item, lane)
+            text = self.constant(named, place)  # behind the lines that it reads
         self.is_part_of_sum = is_part
         return text
 
