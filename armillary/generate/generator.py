@@ -13,7 +13,7 @@ from pathlib import Path
 
 from armillary.base.aliases import Array
 from armillary.errors import ConfigError
-from armillary.generate.batching import Batcher, Request
+from armillary.generate.batching import LENGTH, Batcher, Request
 from armillary.generate.blocks import CACHES
 from armillary.generate.chat import ChatTemplate, TemplateText, file_template, folder_template
 from armillary.generate.decoder import Decoder
@@ -120,8 +120,8 @@ class Generator:
             for _, step in batcher.advance():
                 if step.token is not None:
                     yield step.token
-        if request.produced < max_tokens and len(self.tokens) == self.capacity:
-            self.slots.check_room(0, 1)
+                if step.finish == LENGTH and request.produced < max_tokens:
+                    self.slots.check_room(0, 1)  # the caches are full, and the answer has not ended
 
     def generate_many(
         self,

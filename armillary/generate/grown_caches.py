@@ -44,7 +44,7 @@ def grown_caches(graph: onnx.GraphProto) -> frozenset[str]:
         and len(n.input) == 2
         and n.input[0] in inputs
         and n.output[0] in outputs | shown
-        and next(a.i for a in n.attribute if a.name == "axis") in _AXIS
+        and next((a.i for a in n.attribute if a.name == "axis"), 0) in _AXIS
     )
 
 
@@ -70,7 +70,7 @@ def check_windows(model: Model) -> None:
     """Refuse a stored mask that hides positions before a row, and whose rows are picked by the length of the past."""
     graph = model.proto.graph
     stored = {t.name: (t, model.large.get(n)) for n, t in enumerate(graph.initializer)}
-    stored |= {n.output[0]: (n.attribute[0].t, None) for n in graph.node if n.op_type == "Constant"}
+    stored |= {n.output[0]: (n.attribute[0].t, None) for n in graph.node if n.op_type == "Constant" and n.attribute}
     for node in graph.node:
         if node.op_type != "Slice" or node.input[0] not in stored or node.input[1] in stored:
             continue

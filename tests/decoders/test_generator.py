@@ -178,6 +178,14 @@ def test_a_stop_token_ends_the_answer(small: Generator) -> None:
     assert list(small.generate(TOKENS[:4], 12, stop=[whole[5]])) == whole[: whole.index(whole[5])]
 
 
+def test_an_answer_that_ends_where_caches_are_full_is_whole(small: Generator) -> None:
+    answer: list[int] = []
+    with pytest.raises(ExecutionError, match="1 tokens after 32 exceed the capacity of 32"):
+        answer.extend(small.generate(TOKENS, 12))
+    assert len(answer) == 4 and answer[3] not in answer[:3]
+    assert list(small.generate(TOKENS, 12, stop=answer[3:])) == answer[:3]
+
+
 def test_a_full_cache_is_refused_and_nothing_is_lost(small: Generator) -> None:
     small.rewind()
     small.feed(TOKENS)

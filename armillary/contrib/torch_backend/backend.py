@@ -21,7 +21,7 @@ from torch._guards import TracingContext
 
 from armillary.contrib.torch_backend.options import Options, options_of
 from armillary.contrib.torch_backend.partition import Divided
-from armillary.contrib.torch_backend.whole_resizes import as_aten, kept_whole
+from armillary.contrib.torch_backend.whole_resizes import as_aten, keep_whole
 from armillary.frontend.pytorch.fx_graph import target_name
 from armillary.frontend.pytorch.table import aten_rule
 from armillary.frontend.values import Value
@@ -48,7 +48,7 @@ def armillary(
         decompositions=_decompositions(),
         keep_inference_input_mutations=False,
     )
-    kept_whole(module)
+    keep_whole(module)
     lowered: Callable[..., Value] = lower(module, inputs)
     return lowered
 

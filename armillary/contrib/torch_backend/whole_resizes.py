@@ -51,7 +51,7 @@ _TWINS = {name: _twin(name) for name in (*_LINEAR.values(), *_NEAREST.values())}
 _ORIGINALS = {twin: getattr(torch.ops.aten, name).default for name, twin in _TWINS.items()}
 
 
-def kept_whole(module: GraphModule) -> None:
+def keep_whole(module: GraphModule) -> None:
     """Have `interpolate` of known sizes call our operators, in a graph of Dynamo."""
     nodes = [n for n in module.graph.nodes if n.op == "call_function" and n.target is interpolate]
     for node in nodes:

@@ -190,14 +190,14 @@ class _Kernels:
         steps = [read(n) for n in range(ahead)]
         steps += [added(n, h) for n in range(ahead) for h in range(self.shared)]
         loop = S.For(turn, T.const(0), T.const(count // ahead), S.LoopKind.SERIAL, S.seq(*steps))
-        kept: list[S.Stmt] = []
+        stores: list[S.Stmt] = []
         for h in range(self.shared):
             total: E.Expr = E.BufferLoad(dots, (T.const(h * lanes),))
             for n in range(1, lanes):
                 total = T.add(total, E.BufferLoad(dots, (T.const(h * lanes + n),)))
-            kept.append(S.BufferStore(partial[h], total, (self.item,)))
+            stores.append(S.BufferStore(partial[h], total, (self.item,)))
         clear = [each(S.BufferStore(dots, ZERO, (T.add(lane, h * lanes),))) for h in range(self.shared)]
-        return S.Allocate(dots, S.Allocate(keys, S.seq(*clear, loop, *kept)))
+        return S.Allocate(dots, S.Allocate(keys, S.seq(*clear, loop, *stores)))
 
     def _score(self, head: int, key: E.Expr, is_seen: E.Expr, partial: S.Buffer) -> E.Expr:
         """The score of a work-item's position, from the shares of its product."""
@@ -250,7 +250,7 @@ class _Kernels:
         steps = [
             self._added(totals, h, E.BufferLoad(powers, (self._at(h, k),))) for h in range(self.shared) for k in near
         ]
-        kept: list[S.Stmt] = []
+        stores: list[S.Stmt] = []
         for n in range(self.own):
             feature = T.add(self.item, n * ITEMS)
             inside = self.width % ITEMS == 0 or (n + 1) * ITEMS <= self.width
@@ -267,7 +267,7 @@ class _Kernels:
                 line = T.add(T.mul(self._line(self._head(h)), self.splits), self.split)
                 total = E.BufferLoad(sums, (T.const(h * self.own + n),))
                 store = S.BufferStore(self.parts, total, (T.add(T.mul(line, self.width), feature),))
-                kept.append(store if inside else S.IfThenElse(T.less(feature, self.width), store))
+                stores.append(store if inside else S.IfThenElse(T.less(feature, self.width), store))
         turns = T.floordiv(T.add(count, AHEAD_ONE - 1), AHEAD_ONE)
         loop = S.For(turn, T.const(0), turns, S.LoopKind.SERIAL, S.seq(*steps))
         own: list[S.Stmt] = []
@@ -275,7 +275,7 @@ class _Kernels:
             line = T.add(T.mul(self._line(self._head(h)), self.splits), self.split)
             own.append(S.BufferStore(self.tops, E.BufferLoad(partial[h], (T.const(0),)), (line,)))
             own.append(S.BufferStore(self.sums, E.BufferLoad(totals, (T.const(h),)), (line,)))
-        body = S.seq(*clear, loop, *kept, S.IfThenElse(T.less(self.item, 1), S.seq(*own)))
+        body = S.seq(*clear, loop, *stores, S.IfThenElse(T.less(self.item, 1), S.seq(*own)))
         return S.Allocate(sums, S.Allocate(totals, S.Allocate(values, body)))
 
     def _value(self, key: E.Expr, feature: E.Expr) -> E.Expr:

@@ -55,11 +55,11 @@ def _combined(function: Function) -> Expr | None:
     result: Expr | None = None
     current: Expr = function
     while isinstance(current, Function):
-        found = [(calls, _FLOATS) for calls in groups(current, _FLOATS, 2) if _pays(calls)]
-        found += [(calls, _FEW_BITS) for calls in groups(current, _FEW_BITS, 3)]
-        if not found:
+        siblings = [(calls, _FLOATS) for calls in groups(current, _FLOATS, 2) if _pays(calls)]
+        siblings += [(calls, _FEW_BITS) for calls in groups(current, _FEW_BITS, 3)]
+        if not siblings:
             break
-        result = current = combined(current, *found[0])
+        result = current = combined(current, *siblings[0])
     return result
 
 
